@@ -87,7 +87,8 @@ pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidC
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
 
-/// Converts days to a duration. 0 days mean that parked deliveries are kept without a limit.
+/// Converts a number of days to the retention of parked deliveries. Returns `None`, which means no limit,
+/// for 0 days.
 pub fn parked_retention(days: u64) -> Option<Duration> {
     (days > 0).then(|| Duration::from_secs(86_400 * days))
 }

@@ -10,8 +10,9 @@ use crate::{
     time::Env,
 };
 
-/// An error that a handler returns. Its text, cut to 64 bytes, is stored in the entity's row,
-/// so it must not contain secrets.
+/// An error that a handler returns. The beginning of its text is stored: at most 200 bytes in the
+/// entity's row, and 1,000 bytes in the row of a parked delivery. So the text must not contain
+/// secrets.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The outcome of a handler start. If a handler returns an `Err`, the outcome is
@@ -245,9 +246,11 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
-    /// Applies several deliveries of one entity in one start. The worker calls this function for
-    /// sources with `deliver = { up_to = … }`, with at least two deliveries. The answer applies to all
-    /// of them. If the answer is a failure, [`Handler::handle`] gets each delivery alone.
+    /// Applies several deliveries of one entity in one start. The worker calls this function, with
+    /// at least two deliveries, for sources with `deliver = { up_to = … }`. The answer applies to
+    /// all of them. After a failure, a rejection or no answer, [`Handler::handle`] gets each
+    /// delivery alone. After [`Outcome::Unavailable`] or [`Outcome::NotNow`], the deliveries stay
+    /// together until their waits reach the source's limit.
     ///
     /// The default implementation fails. It does not call `handle` for each delivery, because
     /// a handler that reads a row, changes it and commits it would lose all changes except the

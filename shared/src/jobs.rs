@@ -1,8 +1,9 @@
 //! Runs jobs, which are functions on a schedule.
 //!
 //! Each tick of a job runs once, however many schedulers there are and however often they are
-//! invoked. The scheduler is invoked once a minute. It runs the jobs that are due concurrently,
-//! each under the lease of the job's row (`protocol/tick.rs`).
+//! invoked. Only a tick that crashes may run again ([`OnCrash`]). The scheduler is invoked once a
+//! minute. It runs the jobs that are due concurrently, each under the lease of the job's row
+//! (`protocol/tick.rs`).
 //!
 //! `schedule.rs` computes when a job is due, `due.rs` decides which tick to run, and `ticker.rs`
 //! runs it.
@@ -210,8 +211,8 @@ impl Job {
         self
     }
 
-    /// Sets the time limit of one run. By default a run may last as long as the scheduler's
-    /// invocation.
+    /// Sets the time limit of one run. By default a run may last until shortly before the end of
+    /// the scheduler's invocation.
     #[must_use]
     pub fn time(mut self, time: Duration) -> Self {
         self.time = Some(time);

@@ -139,7 +139,8 @@ pub enum LeaseError {
     #[error("the work was done, but the store did not confirm its last write: {0}")]
     Unknown(String),
     /// The store refuses the request, or a row cannot be read. A retry does not help: a table or a
-    /// permission is missing, or a newer version of the program wrote the row.
+    /// permission is missing, the work's own writes are invalid, or a newer version of the program
+    /// wrote the row.
     #[error("{0}")]
     Refused(String),
 }
@@ -244,8 +245,8 @@ impl Leases {
         }
     }
 
-    /// Runs `work` under the lease of `key`, or returns `None` at once if another holder has the
-    /// lease.
+    /// Runs `work` under the lease of `key`. Returns `None` at once if another holder has the lease,
+    /// or if waiting deliveries go first.
     ///
     /// This suits work that need not be done again if another holder is already doing it. In all
     /// other respects the function works as [`Leases::run`] does.

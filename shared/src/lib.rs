@@ -160,8 +160,9 @@ pub mod worker {
     pub use crate::functions::worker::{Setup, run, run_with};
 }
 
-/// The scheduler function, which runs your [`Jobs`](scheduler::Jobs). Each scheduled run of a
-/// job happens once, however many schedulers there are and however often they are invoked.
+/// The scheduler function, which runs your [`Jobs`](scheduler::Jobs). Each scheduled run of a job
+/// happens once, however many schedulers there are and however often they are invoked. Only a run
+/// that crashes may be repeated ([`OnCrash`](scheduler::OnCrash)).
 ///
 /// ```no_run
 /// use webhook_serializer::scheduler::{self, Context, Job, JobError, Jobs, OnCrash};

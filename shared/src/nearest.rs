@@ -22,11 +22,12 @@ pub fn is_slip(typed: &str, valid: &str) -> bool {
     distance(typed, valid) == Some(1) && !valid.contains(typed)
 }
 
-/// The length in bytes from which a part of a valid value is recognised as that value, such as
+/// The shortest part of a valid value, in bytes, that is recognised as that value, such as
 /// `timeout` for `handler_timeout`.
 const SHORTEST_PART: usize = 4;
 
-/// Returns the number of edits between two similar texts, or `None` if they differ too much.
+/// Returns the number of edits between two similar texts, or `None` if they differ too much. A part
+/// of `valid` counts as one edit, if it has at least [`SHORTEST_PART`] bytes.
 fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));

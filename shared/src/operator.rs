@@ -386,8 +386,8 @@ impl Operator {
 
     /// Unblocks an entity, and wakes a worker.
     ///
-    /// If the entity is blocked as `expired`, because TTL may have deleted a delivery, its empty
-    /// sequence first gets a tombstone.
+    /// If the entity is blocked as `expired`, because TTL may have deleted the delivery in front,
+    /// that delivery's sequence first gets a tombstone, unless it holds an item.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),

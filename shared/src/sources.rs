@@ -69,8 +69,8 @@ pub enum InvalidSources {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnOutage {
-    /// The delivery is put on the queue and answered 202. A worker appends it when the store is back, behind
-    /// the deliveries that arrived in the meantime.
+    /// The delivery is put on the queue and answered 202, or 200 if its provider demands a body in the answer.
+    /// A worker appends it when the store is back, behind the deliveries that arrived in the meantime.
     Queue,
     /// The delivery is answered 503, so that its sender sends it again.
     Refuse,

@@ -3,8 +3,8 @@
 //! `line.rs` renders an event. `log.rs` writes the functions' JSON log. `plain.rs` passes
 //! events to `tracing` in other programs.
 //!
-//! An event's own text never holds a body, signature or secret. An observer must not copy them
-//! from an event's delivery either.
+//! An event's own text holds no body, signature or secret, except that a handler's `error` may quote
+//! anything. A log must contain neither an event's `error` nor the body of its delivery.
 
 mod event;
 mod json;

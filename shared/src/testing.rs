@@ -156,8 +156,9 @@ impl Scenario {
         self
     }
 
-    /// Runs the scenario once without faults, and then once with each fault. Each run calls `handler` to
-    /// create a handler, with an [`ExternalSystem`] of its own.
+    /// Runs the scenario once without faults, and then once with each fault, unless the run without faults
+    /// already finds a mistake. Each run calls `handler` to create a handler, with an [`ExternalSystem`] of
+    /// its own.
     pub fn run<H: Handler>(&self, handler: impl Fn(&ExternalSystem) -> H) -> Verdict {
         let in_order: Vec<usize> = (0..self.events.len()).collect();
         let first = run(self, &in_order, None, &handler);

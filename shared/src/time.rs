@@ -1,7 +1,7 @@
 //! Provides the clock and the source of randomness, which code gets as arguments.
 //!
-//! No other code of the workspace reads a clock or draws a random number, so simulations control
-//! both.
+//! No decision of the engine depends on another clock or another random number, so simulations
+//! control both.
 
 pub(crate) mod duration;
 

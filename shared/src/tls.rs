@@ -13,8 +13,9 @@ use rustls::{
 };
 
 /// The root certificates of Amazon Trust Services. They sign the certificates of every AWS endpoint
-/// outside China and the isolated partitions (<https://www.amazontrust.com/repository/>). The files are
-/// in DER, because decoding PEM would take longer than using the certificates.
+/// (<https://www.amazontrust.com/repository/>), except perhaps in China, the isolated partitions and the
+/// European Sovereign Cloud. The files are in DER, because decoding PEM would take longer than using the
+/// certificates.
 const AMAZON: [&[u8]; 5] = [
     include_bytes!("tls/amazon/amazon-root-ca-1.der"),
     include_bytes!("tls/amazon/amazon-root-ca-2.der"),

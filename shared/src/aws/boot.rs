@@ -65,8 +65,8 @@ impl Start {
 
 /// A connection to a deployment's tables and queue.
 ///
-/// Functions get it from `worker::run_with` and `scheduler::run_with`, which pass it to their
-/// argument `make`. Scripts create it with [`Deployment::from_env`].
+/// A worker function gets it from `worker::Setup::deployment`. A scheduler function gets it as the
+/// argument of `make` in `scheduler::run_with`. Scripts create it with [`Deployment::from_env`].
 #[derive(Debug, Clone)]
 pub struct Deployment {
     pub(crate) parts: Parts,
@@ -92,7 +92,7 @@ impl Deployment {
         Ok(start.connect(Arc::new(Log)))
     }
 
-    /// Returns a value that grants leases on the deployment's entities.
+    /// Returns [`Leases`], which grants leases on the deployment's entities.
     ///
     /// `holder` is the description of the holder that operators see, cut to 60 bytes. The release
     /// of a lease wakes a worker if deliveries wait.
@@ -101,7 +101,8 @@ impl Deployment {
         Leases::new(store, holder).waking(waker).kept_for(self.retention).observed_by(self.observer.clone())
     }
 
-    /// Returns a value that appends an application's own deliveries to the deployment's inboxes.
+    /// Returns an [`Inbox`], which appends an application's own deliveries to the deployment's
+    /// inboxes.
     pub fn inbox(&self) -> Inbox {
         let Parts { store, waker, .. } = self.parts.clone();
         Inbox::new(store, waker, self.retention, self.observer.clone())
@@ -115,10 +116,11 @@ impl Leases {
     /// holds an access key, the feature `credentials` looks for credentials in profiles, containers
     /// and instances.
     ///
-    /// If `QUEUE_URL` is set, a release wakes a worker if deliveries wait. `RETENTION_DAYS` (30 by
-    /// default) is how long the rows of idle entities are kept, and must equal the deployment's
-    /// retention. The leases' holder is described by the name of the function or program, unless
-    /// [`Leases::held_by`] sets another description.
+    /// With `QUEUE_URL`, the release of a lease wakes a worker for deliveries that wait.
+    /// `RETENTION_DAYS` (30 by default) is how long the rows of idle entities are kept, and must
+    /// equal the deployment's retention. Operators see the name of the program as the holder, or in
+    /// Lambda the names of the function and its log stream, unless [`Leases::held_by`] sets another
+    /// description.
     ///
     /// # Errors
     ///

@@ -34,7 +34,8 @@ impl fmt::Debug for Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// Set if the request was sent. The service may then have received it.
+    /// Set unless it is certain that the request was not sent. The service may then have received
+    /// the request.
     pub is_sent: bool,
     pub cause: String,
 }

@@ -34,7 +34,8 @@ use crate::tls::Roots;
 pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
 
 impl Connections {
-    /// Creates a pool without a timeout for connecting, since the timeout of a request covers it.
+    /// Creates a pool. Connecting has no timeout of its own, because the timeout of each request
+    /// includes it.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);

@@ -79,8 +79,8 @@ impl DynamoTable {
         }
     }
 
-    /// Returns whether a handler's own write would change one of the protocol's tables, given by
-    /// name or ARN.
+    /// Returns whether a write names one of the protocol's tables, by name or ARN, as only a
+    /// handler's own write can. Such a write is refused.
     fn intrudes(&self, write: &Write) -> bool {
         let TableName::Named(name) = &write.key.table else { return false };
         let name = name.rsplit('/').next().unwrap_or_default();
@@ -105,8 +105,8 @@ impl DynamoTable {
 
     /// Counts a refused write.
     ///
-    /// DynamoDB reports no consumed capacity for a refused write, which costs as much as a write of
-    /// the item that was found.
+    /// DynamoDB reports no consumed capacity for a refused write. The write costs as much as a
+    /// write of the item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));

@@ -27,7 +27,7 @@ pub struct Reading {
     /// unanswered requests.
     pub failures: u64,
     pub sends: u64,
-    /// The number of requests that extended the visibility timeout of a batch.
+    /// The number of requests that set the visibility timeout of a batch's messages.
     pub extensions: u64,
 }
 

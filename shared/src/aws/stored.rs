@@ -26,7 +26,7 @@ const PENDING: &str = "SERIALIZERPENDING";
 
 const PAGES: u32 = 50;
 
-/// How often a read is tried if the service does not answer.
+/// The number of tries of a read that gets no answer or a server error.
 const TRIES: u32 = 3;
 
 pub struct Stored(Remote);

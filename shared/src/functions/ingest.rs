@@ -1,10 +1,10 @@
 //! The ingest function, which verifies a webhook, finds its entity, appends it to the inbox, wakes a
 //! worker and answers.
 //!
-//! A delivery that is answered 200 is durable in its inbox, unless its source ignores its
-//! topic. A delivery that is answered 202 is durable in the queue. A webhook that fails verification
-//! is answered 4xx, or 503 if it cannot be verified at the moment, and is not stored. A verified webhook
-//! is never refused for its content.
+//! A delivery that is answered 200 is durable in its inbox, unless its source ignores its topic. A delivery
+//! that is answered 202 is durable in the queue. Senders that demand a body get 200 in that case, too. A
+//! webhook that fails verification is answered 4xx, or 503 if it cannot be verified at the moment, and is
+//! not stored. A verified webhook is never refused for its content.
 
 mod http;
 pub mod keys;

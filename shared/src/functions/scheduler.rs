@@ -103,8 +103,9 @@ impl Scheduler {
     ///
     /// # Errors
     ///
-    /// The event's time is far in the future, or the store could not be reached for at least one job. In
-    /// the second case, calling this function with the same event again runs the remaining ticks.
+    /// The event's time is more than 15 minutes ahead of the clock, or the store failed for at least one
+    /// job. In the second case, calling this function with the same event again runs the remaining
+    /// ticks.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.now());

@@ -11,8 +11,9 @@
 //! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
 //! | anything else | retry: this delivery failed |
 //!
-//! The wait before the next attempt is that of `Retry-After`, or else of the source's policy.
-//! The status and the beginning of the answer become the delivery's error.
+//! The wait before the next attempt is that of the source's policy. `Retry-After`, of at most an
+//! hour, replaces this wait after *retry*, and can only lengthen it after *unavailable* and
+//! *unanswered*. The status and the beginning of the answer become the delivery's error.
 //!
 //! An attempt may repeat an earlier attempt whose answer was lost. Therefore an endpoint must apply
 //! each `webhook-id` once, and refuse a fencing token below the newest one that it has seen for the

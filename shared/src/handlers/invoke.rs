@@ -28,7 +28,7 @@ use crate::{
     time::Env,
 };
 
-/// The size in bytes from which Lambda refuses the event of a synchronous call.
+/// The smallest size, in bytes, at which Lambda refuses the event of a synchronous call.
 const LIMIT: usize = 6 * 1024 * 1024;
 
 /// The handler `invoke`, which calls the functions of the deliveries' sources.

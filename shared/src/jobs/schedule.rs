@@ -29,7 +29,8 @@ pub struct Schedule(Kind);
 enum Kind {
     /// The job is due each time the local clock shows a matching time.
     Interval(Expression),
-    /// The job is due once a day for each matching time of day.
+    /// The job is due once for each matching time of day, even if the local clock skips or repeats
+    /// that time.
     TimesOfDay(Expression),
     Every(Duration),
 }

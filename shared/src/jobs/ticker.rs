@@ -69,7 +69,7 @@ pub struct Report {
     pub errors: Vec<(Arc<str>, StoreError)>,
 }
 
-/// The reason why an invocation started no job.
+/// The reason why an invocation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TickError {
     #[error(transparent)]

@@ -26,7 +26,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The shortest interval between two polls: about as long as a hand-over takes.
+/// The shortest interval between two polls, before jitter: about as long as a hand-over takes.
 ///
 /// The interval grows to a tenth of the time waited so far. So the polls are few, and they add at most
 /// a tenth to the wait.
@@ -164,8 +164,9 @@ impl Wait<'_> {
         self.give_up.min(self.end).saturating_sub(self.monotonic()).clamp(ATTEMPT, PATIENCE)
     }
 
-    /// Waits until the next poll. If the parameter `asked` is given, first sends a request to
-    /// yield, and stores the request's expiry there.
+    /// Waits until the next poll. If `asked` is given, first asks the worker to yield, and stores in
+    /// `asked` when that request expires. Fails with [`LeaseError::Contended`] if no time is left to
+    /// wait.
     async fn pause(
         &mut self,
         held: &Held,
@@ -206,8 +207,8 @@ impl Wait<'_> {
         Ok(())
     }
 
-    /// Reads the row. Returns `None` if the store did not answer or throttles. Throttling also
-    /// lengthens the poll interval.
+    /// Reads the row. Returns `None` if the store did not answer or throttles, and time is left to
+    /// try again. Throttling also lengthens the poll interval.
     async fn look(&mut self) -> Result<Option<Acquired>, LeaseError> {
         self.polls += 1;
         match self.leases.store.entity(self.key, ATTEMPT).await {

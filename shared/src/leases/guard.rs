@@ -148,7 +148,9 @@ impl Guard {
     /// # Errors
     ///
     /// Returns [`LeaseError::Lost`] if the lease was lost, so that no write took effect. Returns
-    /// [`LeaseError::Unknown`] if the store did not say whether the transaction took effect.
+    /// [`LeaseError::Unknown`] if the store did not say whether the transaction took effect. Returns
+    /// [`LeaseError::Refused`] if DynamoDB can never accept one of the writes: then none took effect,
+    /// and the lease was released, or expires if the store did not answer.
     pub async fn commit(mut self, writes: Vec<Write>) -> Result<Result<(), NotCommitted>, LeaseError> {
         let store = self.leases.store.clone();
         // The loop repeats only if new deliveries have arrived.

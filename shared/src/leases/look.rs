@@ -22,8 +22,8 @@ use crate::{
 /// The form in which keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Show {
-    /// Keys and holders are shown as hashes. The hash of a key follows the key's namespace. Equal keys
-    /// have equal hashes, so that outputs can be compared.
+    /// Keys and holders are shown as hashes. A key keeps its first segment, as in `shopify/#…`. Equal
+    /// keys have equal hashes, so that outputs can be compared.
     #[default]
     Hashed,
     Raw,
@@ -82,8 +82,8 @@ impl LeaseView {
         self.held().map(|held| held.kind)
     }
 
-    /// Returns the time at which the lease was granted, by its holder's clock. `None` if the entity
-    /// is free.
+    /// Returns the time at which the holder first requested the lease, by its own clock. `None` if
+    /// the entity is free.
     pub fn since(&self) -> Option<Timestamp> {
         self.held().and_then(|held| held.holder.drawn_at())
     }

@@ -79,10 +79,11 @@ impl Operator {
         Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// Returns the last sequence whose items may be deleted.
+    /// Returns the last sequence whose items may be deleted: `head`, or any sequence if the entity
+    /// has no row.
     ///
-    /// The caller must read the page of items before this call. If the entity has no row even now,
-    /// no item of the page is new.
+    /// The caller must read the page of items before this call. An append creates the entity's row
+    /// before it stores an item. So if there is no row even now, no item of the page is new.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);

@@ -65,8 +65,9 @@ impl Operator {
     /// Makes the applied deliveries from sequence `from` on run again, before the deliveries that
     /// wait.
     ///
-    /// The function first waits until a running handler has ended, and finally wakes a worker. If
-    /// the first waiting delivery has failed or blocks the entity, its attempts are cleared.
+    /// The function first waits, for up to 30 s, until a running handler has ended, and finally
+    /// wakes a worker. If the first waiting delivery has failed or blocks the entity, its attempts
+    /// are cleared.
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -226,10 +227,10 @@ impl Operator {
 /// Returns the decision that settles the rewound items in front with their outcomes before the
 /// rewind.
 ///
-/// Returns `None` if no item in front is rewound. The receipts get the token `token`, so that a
-/// landed write is recognised. If the decision drops receipts of earlier sequences, the caller must
-/// first write them to rows of their own. `seen_at` is the time of the last read of the entity's
-/// row.
+/// Returns `None` if no item in front is rewound. The receipts get the token `token`. By this
+/// token, a repeated write after a lost reply recognises that the first write landed. If the
+/// decision drops receipts of earlier sequences, the caller must first write them to rows of their
+/// own. `seen_at` is the time of the last read of the entity's row.
 pub fn as_before(
     state: &EntityState,
     page: &Page,

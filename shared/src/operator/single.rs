@@ -30,7 +30,7 @@ pub enum Content {
     /// A delivery whose body was removed together with its parked copy.
     Bodiless(Box<Delivery>),
     Void,
-    /// The sequence has no row. Any delivery there has expired.
+    /// The sequence has no row: nothing was ever stored there, or it has expired.
     Nothing,
 }
 

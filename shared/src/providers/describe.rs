@@ -6,8 +6,9 @@ use super::{Request, json::pointer};
 
 const UNKNOWN: &str = "unknown";
 
-/// Removes control characters from the topic that the sender gave, and cuts it to 128 characters. Most
-/// senders put the topic into a header that is not signed, so a forger can choose it.
+/// Removes control characters from the topic that the sender gave, and cuts it to 128 characters.
+/// Returns `unknown` if nothing is left. Most senders put the topic into a header that is not signed,
+/// so a forger can choose it.
 pub(super) fn topic(sent: Option<&str>) -> String {
     let topic: String = sent.unwrap_or_default().trim().chars().filter(|c| !c.is_control()).take(128).collect();
     if topic.is_empty() { UNKNOWN.to_owned() } else { topic }

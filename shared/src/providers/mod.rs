@@ -291,8 +291,8 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns whether the provider retries a delivery that was not answered 2xx. The default `true` is
-    /// for providers that do not document it.
+    /// Returns whether the provider retries a delivery that was not answered 2xx. Providers that do not
+    /// document this count as retrying.
     fn has_retries(&self) -> bool {
         true
     }

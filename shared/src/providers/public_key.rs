@@ -131,7 +131,7 @@ const BIT_STRING: u8 = 0x03;
 const SEQUENCE: u8 = 0x30;
 
 /// Returns the contents of the DER element at the start of `der`, and the rest of `der` after this
-/// element. Returns `None` if the element has another tag than `tag`.
+/// element. Returns `None` if the element has another tag than `tag`, or is incomplete.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (length, rest) = der.strip_prefix(&[tag])?.split_first()?;
     let (length, rest) = match length {

@@ -63,8 +63,8 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The locations of an event's fields in Square's requests. An order's `version` does not serve as the
-/// event's time, because it counts only changes of the order.
+/// The locations of an event's fields in Square's requests. An order's `version` cannot serve as the
+/// event's time: it is a counter, and counts only changes of the order itself.
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],

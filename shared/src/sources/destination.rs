@@ -91,7 +91,7 @@ pub(crate) fn shown(url: &Uri) -> String {
     format!("{}://{address}{}", url.scheme_str().unwrap_or("https"), path.join("/").trim_end_matches('/'))
 }
 
-/// The length in bytes from which a segment of a URL's path may be a token.
+/// The shortest segment of a URL's path, in bytes, that may be a token.
 const SHORTEST_TOKEN: usize = 16;
 
 /// Returns whether the path segment `part` looks like a token. Ordinary words have neither digits nor
@@ -131,7 +131,7 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// Returns whether `host` is a private address, or a name of this machine. The function does not resolve
+/// Returns whether `host` is an address that is not public, or `localhost`. The function does not resolve other
 /// names.
 fn is_known_private(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -36,7 +36,8 @@ impl Function {
         &self.name
     }
 
-    /// Removes the qualifier. Lambda then calls the version that was deployed last.
+    /// Returns the function without its qualifier. Lambda then calls the code that was deployed
+    /// last, `$LATEST`.
     pub fn unqualified(&self) -> Self {
         Self { name: self.name.clone(), qualifier: None }
     }

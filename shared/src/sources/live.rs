@@ -1,8 +1,8 @@
 //! The sources document in use. It is read when a function starts, and again while it runs.
 //!
-//! - The document is read again every [`REFRESH`], while a request is handled. The request
-//!   waits for it at most [`PATIENCE`], because Lambda freezes a function between requests. A
-//!   read that failed after a freeze is ignored.
+//! - The document is read again every [`REFRESH`], while a request is handled. The request waits for the read,
+//!   because Lambda freezes a function between requests, but at most for [`PATIENCE`]. A read that failed
+//!   after a freeze is ignored.
 //! - If the document cannot be read or is invalid, the last valid one stays in use, and an
 //!   event reports that.
 //! - If a request names an unknown source or has an invalid signature, the document in use
@@ -25,7 +25,8 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// If the document in use has this age, a request causes another read.
+/// If the last read began this long ago, a request causes another one. After a failed read, [`SPACING`] counts
+/// instead.
 pub const REFRESH: Duration = Duration::from_secs(60);
 
 /// If the document in use has this age, a request waits for a read before its own work, at most for
@@ -147,8 +148,8 @@ impl LiveSources {
         }
     }
 
-    /// Makes later reads refuse every document that `demand` does not accept. The error says that `demand`
-    /// refuses the current document, which stays in use nevertheless.
+    /// Makes later reads refuse every document that `demand` does not accept. If `demand` refuses even the
+    /// current document, returns its error and changes nothing.
     pub fn demand(
         &self,
         demand: impl Fn(&Sources) -> Result<(), String> + Send + Sync + 'static,

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 
 pub const HEADER: &str = "x-origin-secret";
 
-/// The minimum length of a proxy's secret, in characters. A shorter secret could be guessed.
+/// The minimum length of a proxy's secret, in bytes. A shorter secret could be guessed.
 const SHORTEST: usize = 32;
 
 /// The accepted secrets of the proxy in front of the ingest function. A request must carry one of them. An

@@ -22,7 +22,8 @@ pub(super) struct Retry {
     unavailable_for: Option<Duration>,
 }
 
-/// The longest time over which a delivery may be retried. It is the default retention of rows.
+/// The greatest value of `for`, `unanswered_for` and `unavailable_for`. It equals the default
+/// retention of rows.
 pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
 
 impl Retry {

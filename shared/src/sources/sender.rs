@@ -12,8 +12,9 @@ use crate::{
 };
 
 impl Source {
-    /// Returns whether the source has the secret or id with which its webhooks are verified. Many senders
-    /// create a secret only for a URL that exists, so a source may be deployed before its secret is known.
+    /// Returns whether the source has the secret or id with which its webhooks are verified, or needs none.
+    /// Many senders create a secret only for a URL that exists, so a source may be deployed before its secret
+    /// is known.
     pub fn has_secret(&self) -> bool {
         self.missing_field().is_none()
     }

@@ -46,7 +46,8 @@ impl Topics {
         (self.take.0.is_empty() || self.take.fit(topic)) && !self.ignore.fit(topic)
     }
 
-    /// Returns why one of the patterns cannot match any topic. The text does not contain the pattern.
+    /// Returns why one of the patterns cannot match any topic, or `None` if each can. The text does not
+    /// contain the pattern.
     pub(super) fn objection(&self) -> Option<String> {
         let all = [("take", &self.take), ("ignore", &self.ignore)];
         all.into_iter().find_map(|(field, patterns)| {
@@ -84,7 +85,7 @@ impl Pattern {
         fits(&self.0, topic)
     }
 
-    /// Returns why the pattern cannot match any topic.
+    /// Returns why the pattern cannot match any topic, or `None` if it can.
     pub fn objection(&self) -> Option<&'static str> {
         let text = &self.0;
         if text.is_empty() {

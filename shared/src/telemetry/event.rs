@@ -20,7 +20,7 @@ pub enum Event<'a> {
     Accepted {
         incoming: &'a Incoming,
         sequence: Sequence,
-        /// Whether the wake-up that the append needed could not be sent.
+        /// Whether a wake-up was needed and could not be sent.
         is_wake_up_lost: bool,
     },
     /// A delivery was deferred to the queue, because the store did not accept it.
@@ -31,7 +31,7 @@ pub enum Event<'a> {
         sequence: Sequence,
         /// The time from the arrival of the delivery until it was appended.
         after: Duration,
-        /// Whether the wake-up that the append needed could not be sent.
+        /// Whether a wake-up was needed and could not be sent.
         is_wake_up_lost: bool,
     },
     /// A deferred delivery cannot be read. Its message is kept, so that SQS moves the message to the
@@ -74,7 +74,7 @@ pub enum Event<'a> {
         /// The delivery that the order is blocked at, if it is known.
         delivery: Option<&'a Delivery>,
     },
-    /// A wake-up was replaced by another one that SQS delivers after `delay`.
+    /// A wake-up or a deferred delivery was replaced by a fresh message, which SQS delivers after `delay`.
     Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
     /// A drain waited until an exclusive lease was released.
     Waited { entity: &'a EntityKey, waited: Duration, polls: u32 },
@@ -92,13 +92,13 @@ pub enum Event<'a> {
     LeaseInDoubt { entity: &'a EntityKey, token: FencingToken },
     /// A wake-up could not be sent. The sweep or a redelivery of SQS will find the order.
     WakeUpFailed { entity: &'a EntityKey },
-    /// A source's breaker opened, because handlers failed for several orders in a row. For the time `wait`,
-    /// this process starts no delivery of the source.
+    /// A source's breaker opened, because handlers hung or did not reach their destination in three orders in a
+    /// row, or in the probe. For the time `wait`, this process starts no delivery of the source.
     BreakerOpened { source: &'a SourceName, wait: Duration },
-    /// A source's breaker closed, because a handler start succeeded.
+    /// A source's breaker closed, because a handler start succeeded or a probe got an answer.
     BreakerClosed { source: &'a SourceName },
     /// A source's destination has become unavailable: its breaker opened, or an order has waited for the
-    /// destination for a minute. Each process reports this once.
+    /// destination for a minute. Each process reports this once, until a handler start succeeds.
     DestinationUnavailable { source: &'a SourceName, error: &'a str },
     /// A source's destination is available again, because a handler start succeeded.
     DestinationAvailable {
@@ -140,13 +140,13 @@ pub enum Event<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No configured secret or published key made the signature, or the signature is too old.
+    /// The signature is missing, unreadable or wrong, or its time is too far from now.
     NotVerified,
     NoSecret,
     /// The key that the sender publishes cannot be fetched or used at the moment.
     NoKey,
-    /// The last valid sources document refuses the webhook. A newer document may accept it, but cannot be
-    /// read at the moment.
+    /// The last valid sources document refuses the webhook. A newer document may accept it, but cannot be read at
+    /// the moment, or is invalid.
     SourcesUnread,
     UnknownSource,
     NotPosted,
@@ -158,7 +158,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the message of the log line, which is also the metrics' dimension `outcome`.
+    /// Returns the message of the log line, which is also the value of the metrics' dimension `outcome`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotVerified => "not verified",
@@ -224,7 +224,7 @@ pub struct Swept {
     /// The number of readable rows for which no wake-up could be sent, or whose retention could not be
     /// extended.
     pub unserved: u64,
-    /// Whether no wake-ups were sent because too many already wait in the queue.
+    /// Whether wake-ups were left out because too many already wait in the queue.
     pub lagging: bool,
     /// The age of the oldest delivery that waits for a worker. Deliveries that wait for an operator do not
     /// count.

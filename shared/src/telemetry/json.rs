@@ -2,9 +2,10 @@
 //!
 //! Metrics are in CloudWatch's embedded metric format
 //! (<https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/CloudWatch_Embedded_Metric_Format_Specification.html>).
-//! The object's other members are for operators. With detailed metrics, CloudWatch counts each
-//! metric twice, in total and by source and outcome. Otherwise it counts only the metrics that
-//! an alarm uses, once each ([`Scope`]).
+//! The object's other members are for operators. CloudWatch counts only the metrics that an alarm
+//! uses, each in total or by source ([`Scope`]). With detailed metrics, it counts all metrics.
+//! Those that are not counted by source are then counted in total, and also by source and outcome
+//! if the line has both.
 
 use std::fmt::Write;
 

@@ -7,7 +7,7 @@ pub const NAMESPACE: &str = "WebhookSerializer";
 /// combination of metric and dimensions. The first ten of an account are free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The metric is counted in total, for an alarm.
+    /// The metric is counted in total, for an alarm. With detailed metrics, also by source and outcome.
     Overall,
     /// The metric is counted for each source, for an alarm on each source.
     BySource,
@@ -81,7 +81,7 @@ metrics! {
     /// Ticks that failed, or that crashed and are not tried again.
     JobsFailed: Overall,
     SourcesNotRead: Overall,
-    /// The age of the oldest waiting delivery that a sweep saw.
+    /// The age of the oldest delivery that a sweep saw waiting for a worker.
     OldestWaitingSeconds: Overall,
 }
 

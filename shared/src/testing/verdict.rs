@@ -16,7 +16,7 @@ pub enum Finding {
         /// The number of the delivery, counted from 0, and its topic.
         at: String,
     },
-    /// A delivery used up its attempts, or its retries did not end.
+    /// A delivery was not applied: the handler rejected it, used up its attempts, or never ended.
     NotApplied {
         /// The number of the delivery, counted from 0, and its topic.
         at: String,

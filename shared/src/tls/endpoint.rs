@@ -15,7 +15,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 pub(crate) enum Reply {
-    /// The endpoint sends these bytes, and closes the connection if they are an incomplete answer.
+    /// The endpoint sends these bytes, and closes the connection.
     Raw(Vec<u8>),
     /// The endpoint sends these bytes, and keeps the connection open.
     Whole(Vec<u8>),

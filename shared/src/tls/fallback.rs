@@ -17,7 +17,8 @@ use rustls::{
 };
 
 /// Returns a TLS configuration that trusts the authorities in `first`. At the first certificate of
-/// another issuer, the configuration loads `others`, logs a warning, and trusts them too.
+/// another issuer, the configuration loads `others`, and trusts them too. It logs a warning when it
+/// first accepts such a certificate.
 pub(super) fn trusting(
     first: RootCertStore,
     others: impl Fn() -> RootCertStore + Send + Sync + 'static,

@@ -29,9 +29,9 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Sorts messages by kind. The caller leaves a deferred delivery that cannot be read in the queue, because the
-    /// message is the only copy and a newer version may read it. The caller deletes a message that is neither a
-    /// wake-up nor a deferred delivery.
+    /// Sorts messages by kind. The caller must keep the message of a deferred delivery that cannot be read,
+    /// because that message is the only copy and a newer version may read it. The caller may delete a message that
+    /// is neither a wake-up nor a deferred delivery.
     pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
         let mut batch = Self::default();
         for message in messages {
@@ -60,7 +60,8 @@ impl Batch {
         self.wake_ups.iter().map(received).collect()
     }
 
-    /// Returns the fencing token that all wake-ups of `entity` carry, or `None` if they differ.
+    /// Returns the fencing token that all wake-ups of `entity` carry. Returns `None` if their tokens differ or a
+    /// wake-up has none.
     pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
         self.tokens.get(entity).copied().flatten()
     }

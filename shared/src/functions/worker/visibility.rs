@@ -35,9 +35,10 @@ impl VisibilityExtension<'_> {
         }
     }
 
-    /// Extends the visibility timeout of all messages in one request, at the first grant and then every
-    /// fifth of a lease. If the worker dies, its messages become visible after its leases expire: at the
-    /// earliest one second later, and at the latest one second and a fifth of a lease later.
+    /// Extends the visibility timeout of all messages in one request, at the first grant of a lease and
+    /// then after each fifth of a lease, but at most once a second. Each request hides the messages for a
+    /// lease, that pause, and one second. So if the worker dies, its messages become visible at the
+    /// earliest one second after its last lease expires.
     pub(super) async fn extend(&self, in_flight: &InFlight) -> Infallible {
         in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));
@@ -55,8 +56,8 @@ impl VisibilityExtension<'_> {
         }
     }
 
-    /// Sets the visibility timeout, without retries, because callers soon call again. Returns whether SQS
-    /// confirmed the request.
+    /// Sets the visibility timeout. Returns whether SQS confirmed the request. A failed request is not
+    /// repeated: the next extension follows soon, and messages that are given back become visible anyway.
     async fn set_timeout(&self, receipts: &[String], time: Duration) -> bool {
         match self.env.within(ATTEMPT, self.queue.hide(receipts, time)).await {
             Some(Ok(())) => true,

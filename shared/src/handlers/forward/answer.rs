@@ -6,7 +6,8 @@ use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use crate::{handler::Outcome, time::Timestamp};
 
-/// The longest accepted `Retry-After`. All deliveries of the entity wait this long.
+/// The longest wait that `Retry-After` can ask for. A longer one is shortened, because it delays all
+/// deliveries of the entity.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// The maximum jitter that is added to a wait, as a fraction of the wait.

@@ -31,7 +31,7 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
 
 const PREFIX: &str = "whsec_";
 
-/// The length in bytes from which a segment of the URL's path may be a token, so that excerpts hide it.
+/// The shortest segment of the URL's path, in bytes, that may be a token. Excerpts hide such segments.
 const TOKEN: usize = 16;
 
 /// Replaces each occurrence of `begins`, together with the base64 text that follows it, by `…`.

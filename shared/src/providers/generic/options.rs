@@ -60,8 +60,8 @@ pub struct GenericOptions {
     /// of the body identifies the delivery, for the time `retried_for`.
     #[serde(default, deserialize_with = "one_or_more")]
     pub delivery_id: Vec<ValueLocation>,
-    /// The period over which the sender retries. Without delivery ids, a second delivery with the same
-    /// body counts as a repeat during this period.
+    /// The period over which the sender retries, by default three days. Without delivery ids, a second
+    /// delivery with the same body counts as a repeat during this period.
     #[serde(default, deserialize_with = "duration")]
     pub retried_for: Option<Duration>,
     #[serde(default, deserialize_with = "one_or_more")]
