@@ -191,9 +191,8 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
     seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 10..=900)
 }
 
-/// The maximum number of rows of orders that a scheduler reads in one minute of the sweep. This limit
-/// bounds the sweep's cost. The sweep of a table with more than 60 times as many rows takes longer
-/// than an hour.
+/// The maximum number of orders' rows that the sweep reads in one minute, to bound its cost. The sweep of
+/// a table with more than 60 times as many rows takes longer than an hour.
 pub const SWEEP_ROWS: u64 = 100_000;
 
 /// Returns the shortest function timeout in which a drain can put a tombstone at a sequence that was

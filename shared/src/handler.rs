@@ -97,7 +97,8 @@ impl Outcome {
         Self::Retry { after: None, error: error.into() }
     }
 
-    /// Creates an [`Outcome::Retry`] that asks for `wait` before the next attempt.
+    /// Creates an [`Outcome::Retry`] that asks for `wait` before the next attempt. A wait of more
+    /// than a day is shortened to a day, or to the source's `longest` wait if that is longer.
     pub fn retry_after(wait: Duration, error: impl Into<String>) -> Self {
         Self::Retry { after: Some(wait), error: error.into() }
     }

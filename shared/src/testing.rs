@@ -1,10 +1,10 @@
-//! A test kit for handlers. It runs a handler on the real engine with an in-memory
-//! table and a paused clock: first without faults, then once for each requested
-//! fault, and reports how the handler's effects differ.
+//! A test kit for handlers. It runs a handler on the real engine with an in-memory table and a
+//! paused clock: first without faults, then once for each requested fault, and reports how the
+//! faults change the handler's effects.
 //!
-//! A handler's effects are its commits and its writes to [`ExternalSystem`], a substitute
-//! for the systems that it calls. Implement your own port on it, or make the handler
-//! generic over its client.
+//! A handler's effects are its commits and its writes to [`ExternalSystem`], a substitute for the
+//! systems that it calls. Let the handler be generic over its client, and implement the client's
+//! trait for `ExternalSystem` too.
 //!
 //! ```
 //! use webhook_serializer::{

@@ -161,7 +161,8 @@ impl Stored {
 
     /// Creates the parameter with this text.
     ///
-    /// Secrets are refused, because the functions would need the ARN of the new secret.
+    /// A secret is never created, because the functions would need its new ARN: the call fails. If
+    /// the parameter already exists, returns its version as overtaken.
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; create it with `aws secretsmanager \

@@ -54,8 +54,8 @@ enum Judged {
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
     Refused(Refused),
-    /// Refuse the request only if the newest sources document refuses it as well: that document may have
-    /// other sources, secrets or providers than the known one.
+    /// Refuse the request only if the newest sources document refuses it too. That document may have other
+    /// sources, secrets or providers than the one in use.
     RefusedByKnown(Refused),
 }
 
@@ -154,8 +154,8 @@ impl Ingest {
         refused.response
     }
 
-    /// Reads the newest sources document. If it differs from `known`, decides about the refused request
-    /// again.
+    /// Reads the newest sources document. If the document differs from `known`, decides again about the
+    /// request, which `known` refused.
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,

@@ -68,9 +68,9 @@ impl Worker {
         self.drainer.threads().close();
     }
 
-    /// Returns whether this process should end before the next batch, so that Lambda starts another one.
-    /// This is so after a call of [`close`](Self::close), or if abandoned handlers block too many threads.
-    /// Until the process ends, it hands over every delivery without counting an attempt.
+    /// Returns whether this process should end before the next batch, so that Lambda starts another one. This is
+    /// so after a call of [`close`](Self::close), or if abandoned handlers block too many threads. Such a
+    /// process starts no handler: until it ends, it hands over every delivery without counting an attempt.
     pub async fn is_spent(&self) -> bool {
         let threads = self.drainer.threads();
         if threads.are_closed() {

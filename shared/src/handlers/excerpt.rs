@@ -2,7 +2,8 @@
 
 pub(super) const LONGEST: usize = 200;
 
-/// Returns the beginning of `text` on one line, without invisible characters.
+/// Returns the beginning of `text` on one line, at most [`LONGEST`] bytes, without invisible
+/// characters.
 pub(super) fn excerpt(text: &str) -> String {
     let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
     let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();

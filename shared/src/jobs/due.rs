@@ -1,4 +1,4 @@
-//! Decides which tick of a job an invocation of the scheduler runs. Uses no I/O.
+//! Decides which tick of a job the scheduler runs in an invocation. Uses no I/O.
 //!
 //! The scheduled time of the invocation determines the ticks that are due. The clock of the invoked
 //! process only decides whether a lease has expired.

@@ -79,8 +79,8 @@ impl Operator {
         Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
     }
 
-    /// Returns the last sequence whose items may be deleted: `head`, or any sequence if the entity
-    /// has no row.
+    /// Returns the last sequence whose items may be deleted. That is `head`, or the greatest
+    /// sequence if the entity still has no row.
     ///
     /// The caller must read the page of items before this call. An append creates the entity's row
     /// before it stores an item. So if there is no row even now, no item of the page is new.

@@ -224,8 +224,8 @@ impl Operator {
     /// Restores one entity.
     ///
     /// The entity's waiting deliveries are parked, because they may have been applied after the
-    /// backup. A job's ticks that were due before the restore are not run. After a crash, call the
-    /// function again to continue.
+    /// backup. A job's ticks that were due before the restore began are not run. After a crash, call
+    /// the function again to continue.
     ///
     /// If `even_if_used` is set, the function also restores an entity for which the restored tables
     /// have accepted deliveries. These deliveries are parked, too.

@@ -106,8 +106,8 @@ impl Operator {
         }
     }
 
-    /// Changes the token that the delivery in front carries as `run_before`, if an earlier rewind
-    /// covers this delivery and the delivery was not settled since.
+    /// Changes the token that the delivery in front carries as `run_before`, if the delivery was
+    /// rewound earlier and has not been settled since.
     ///
     /// The handler may already have had an effect with the old token. After this rewind the
     /// delivery runs once more, and the new token tells receivers the two runs apart.

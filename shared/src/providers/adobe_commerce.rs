@@ -3,9 +3,9 @@
 //!
 //! Adobe's documentation does not say clearly whether Commerce signs the body or the base64 of the
 //! body. Its text says base64. But its sample runs behind the Adobe I/O runtime, which itself
-//! encodes a JSON body in base64. So both signatures are accepted. If Commerce signs the base64, a
-//! request with that base64 as its body is accepted too. Such a body is not JSON, so no entity is
-//! found.
+//! encodes a JSON body in base64. So a signature of either is accepted. If Commerce signs the
+//! base64, a request with that base64 as its body is accepted too. Such a body is not JSON, so no
+//! entity is found.
 //!
 //! Commerce waits for the answer before it continues with the operation that triggered the
 //! webhook. The answer must be `{"op":"success"}`.

@@ -128,8 +128,8 @@ pub(super) fn check(
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
 }
 
-/// Checks that a signed time is near `now`. Call this function after the signature was verified. Then
-/// [`Unverified::Stale`] means a replay or a wrong clock, never a forgery.
+/// Checks that a signed time differs from `now` by at most [`TOLERANCE`]. Call this function after the
+/// signature was verified. Then [`Unverified::Stale`] means a replay or a wrong clock, never a forgery.
 pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
     if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
 }
@@ -148,8 +148,8 @@ fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
     (!signatures.is_empty()).then_some((time, signatures))
 }
 
-/// Verifies a header such as `t=…,v1=…,v1=…`: one of `keys` must have signed `time.body`, and the
-/// time must be near `now`.
+/// Verifies a header such as `t=…,v1=…,v1=…`: one of `keys` must have signed `time.body`, and the time
+/// must differ from `now` by at most [`TOLERANCE`].
 pub(super) fn check_stamp(
     (name, value): (&str, &str),
     keys: impl Iterator<Item = Key>,

@@ -1,4 +1,5 @@
-//! Settings of a source for deliveries that come together or late.
+//! The settings of a source for several deliveries at once, and for events older than one already
+//! applied.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 pub enum Deliver {
     #[default]
     Each,
-    /// The function [`Handler::handle_all`](crate::Handler::handle_all) gets up to this many consecutive
-    /// waiting deliveries. The number is from 2 to 25.
+    /// One start of [`Handler::handle_all`](crate::Handler::handle_all) gets up to this many consecutive
+    /// waiting deliveries: 2 to 25. A single one goes to `handle`.
     UpTo(u8),
     /// The handler gets only the latest of up to 25 consecutive waiting deliveries with the same topic
     /// family. The others are settled as superseded.

@@ -43,7 +43,7 @@ impl Source {
     }
 
     /// Returns what happens to a delivery that cannot be stored. By default, the delivery is queued if its
-    /// provider does not retry.
+    /// provider does not retry, and otherwise refused.
     pub fn on_outage(&self) -> OnOutage {
         let default = if self.provider().has_retries() { OnOutage::Refuse } else { OnOutage::Queue };
         self.on_outage.unwrap_or(default)

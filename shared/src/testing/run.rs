@@ -40,7 +40,8 @@ use crate::{
 
 const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
-/// The time of the first event, for events without a given time: a day before the event arrives.
+/// The time of the first event, unless one was given: a day before the run. Each later event happens a minute
+/// after the one before.
 const HAPPENED: Timestamp = Timestamp::from_millis(START.as_millis() - 86_400_000);
 
 /// The time in which a frozen handler must finish after its worker was replaced.
