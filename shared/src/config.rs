@@ -102,8 +102,8 @@ pub struct StoreConfig {
     pub entities_table: String,
     pub inbox_table: String,
     pub queue_url: String,
-    /// The variable `RETENTION_DAYS`, by default 30. A delivery is kept this long after it was accepted,
-    /// and a receipt this long after its delivery was settled.
+    /// The variable `RETENTION_DAYS`, by default 30. A delivery is kept this long after it was appended,
+    /// and longer while it waits. A receipt is kept this long after its delivery was settled.
     pub retention: Duration,
     /// The variable `PARKED_RETENTION_DAYS`. The default 0 becomes `None`: a parked delivery is kept
     /// until an operator redrives or discards it.

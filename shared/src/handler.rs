@@ -67,8 +67,9 @@ pub enum Outcome {
         /// A description of the failure, for the operator.
         error: String,
     },
-    /// The delivery can never succeed. The delivery is parked at once, even if attempts remain. The
-    /// text is a description of the failure, for the operator.
+    /// The delivery can never succeed. The delivery is parked at once, even if attempts remain. If
+    /// a group was rejected, each of its deliveries is first handled alone. The text is a
+    /// description of the failure, for the operator.
     Reject(String),
 }
 

@@ -82,8 +82,9 @@ impl LeaseView {
         self.held().map(|held| held.kind)
     }
 
-    /// Returns the time at which the holder first requested the lease, by its own clock. `None` if
-    /// the entity is free.
+    /// Returns the time of the request by which the holder got the lease, by its own clock. If the
+    /// holder had to wait and took the lease over, this time may be before the wait. `None` if the
+    /// entity is free.
     pub fn since(&self) -> Option<Timestamp> {
         self.held().and_then(|held| held.holder.drawn_at())
     }
