@@ -28,7 +28,8 @@ pub struct Watched {
     pub operator: Operator,
     pub store: Store,
     pub env: Env,
-    /// The command-line option that names this deployment: ` --local`, or an empty text.
+    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`; an empty text if there
+    /// are none.
     pub option: String,
     pub name: String,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.

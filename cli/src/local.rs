@@ -50,7 +50,8 @@ pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
 
-/// The functions' timeout, as in the template.
+/// The timeout of workers and schedulers. It is the template's default for a worker; the template's scheduler has 300
+/// s.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
@@ -99,7 +100,7 @@ fn keys(samples: bool, env: Env) -> PublishedKeys {
 }
 
 impl Local {
-    /// Starts the embedded DynamoDB and queue and the endpoint, but no workers.
+    /// Starts the embedded DynamoDB and queue, the endpoint and the scheduler, but no workers.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
         let (own, samples) = (options.scheduler.take(), options.samples);
         let file = options.sources_file.take();
@@ -206,7 +207,8 @@ impl Local {
         self.at_work.clone()
     }
 
-    /// Stops further handler starts. Running handlers continue.
+    /// Stops the endpoint, the scheduler, and further handler starts in this process. Running handlers continue.
+    /// Functions in other processes finish their batches.
     pub fn finish(&self) {
         self.functions.iter().for_each(|function| function.finish());
         self.stop.send_replace(true);

@@ -69,7 +69,7 @@ impl io::Write for Complaints {
     }
 }
 
-/// Escapes `text` by [`visible`], except for the colours that this command adds.
+/// Escapes `text` by [`visible`], but keeps ANSI colour codes, because this command adds colours to its output.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\u{1b}') {
         return visible(text);

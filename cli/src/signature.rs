@@ -60,7 +60,7 @@ pub struct Verification {
     pub described: Described,
     pub entity: Option<String>,
     pub signed: Vec<&'static str>,
-    /// The position of the secret that matches, counted from 1; `None` if the provider needs no secret.
+    /// The position of the secret that matches, counted from 1. `None` for a ping, or if the provider needs no secret.
     pub secret: Option<usize>,
     pub is_ping: bool,
 }

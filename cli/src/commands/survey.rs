@@ -25,8 +25,7 @@ const FREE: u64 = 1000;
 /// read.
 const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
 
-/// The number of deliveries that one request reads. A response has room for this many deliveries with the largest
-/// bodies.
+/// The number of deliveries' rows that one request reads. A response has room for this many rows of the largest size.
 const AT_ONCE: usize = 25;
 
 /// The bytes that one read unit pays for. An eventually consistent read of 4 KB costs half a unit.

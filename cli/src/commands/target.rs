@@ -79,7 +79,8 @@ pub struct Deployment {
     pub config: StoreConfig,
     pub retention: Duration,
     pub env: Env,
-    /// The command-line option that names this deployment: ` --local`, ` --stack …`, or an empty text.
+    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`; an empty text if there
+    /// are none.
     pub option: String,
     pub environment: BTreeMap<String, String>,
     pub account: Account,

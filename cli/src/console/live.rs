@@ -154,7 +154,7 @@ struct Recorded {
     next: usize,
     /// All recorded orders, in the order of their first events.
     all: Vec<EntityKey>,
-    /// The index of each order's last event in the recording.
+    /// The position of each order's last event in the recording, counted from 1.
     last: HashMap<EntityKey, usize>,
     /// The difference between the wall clock and the recording's clock, in milliseconds.
     offset: u64,
@@ -177,8 +177,8 @@ impl Recorded {
         }
     }
 
-    /// Waits for events and returns the orders whose lanes changed. The wait ends after [`STATES`] at the latest; the
-    /// first call does not wait.
+    /// Returns the orders whose lanes changed. Waits up to [`STATES`] for an event and, if one occurs, [`BATCHING`] for
+    /// further ones; the first call does not wait.
     async fn next(&mut self) -> HashSet<EntityKey> {
         if std::mem::replace(&mut self.has_sent, true) {
             let mut length = self.story.length();
@@ -198,8 +198,9 @@ impl Recorded {
         changed
     }
 
-    /// Selects the lanes of a page: orders that need an operator come first, then the newest orders. A lane is included
-    /// only if it may have changed or is not on the page yet.
+    /// Selects at most [`MAX_LANES`] orders: first those that need an operator, then those with the newest events.
+    /// Returns their lanes, sorted by urgency and then by the order's first event, the newest first. A lane without new
+    /// events is not drawn again; only its state is updated.
     fn lanes(
         &self,
         filter: &str,

@@ -177,7 +177,7 @@ fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String
     path
 }
 
-/// Rounds a value up to the next of the numbers 1, 2, 5, 10, 20, …
+/// Rounds a value up to the next of the numbers …, 0.5, 1, 2, 5, 10, 20, …
 fn rounded_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let of = value / power;

@@ -28,12 +28,10 @@ const ORDERS: &str = "the orders";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Pages reuse a reading of the parked deliveries longer than a reading of the orders that cost the same, by this
-/// factor.
+/// How many times longer than [`Reading::keeps`] pages reuse a reading of the parked deliveries.
 const PARKED_AGES: u32 = 10;
 
-/// The number of deliveries that one request reads. A response has room for this many deliveries with the largest
-/// bodies.
+/// The number of deliveries' rows that one request reads. A response has room for this many rows of the largest size.
 const BATCH: usize = 25;
 
 const SOURCES: usize = 200;
@@ -58,7 +56,7 @@ pub(super) struct Reading {
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
     pub(super) units: u64,
-    /// The tables that were not read to the end, each with the cost of reading the rest.
+    /// The tables that were not read to the end, each with the estimated read units for the whole table.
     pub(super) unread: Vec<(&'static str, Estimate)>,
 }
 

@@ -91,8 +91,8 @@ struct Routed {
     delivery: Incoming,
 }
 
-/// Returns advice if the source's `entity` templates assign deliveries to other orders than the provider's own rule
-/// does. A source that assigns all examples of the provider to one order gets no advice.
+/// Returns advice if the source's `entity` templates group the provider's examples into orders differently than the
+/// provider's own rule does. A source that assigns all examples to one order gets no advice.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;
     let routed: Vec<Routed> = rule.examples.iter().map(|example| route(source, example)).collect();

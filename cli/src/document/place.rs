@@ -122,8 +122,8 @@ fn read(path: &Path) -> Result<Option<Found>> {
 /// The mode of new files. The files contain secrets, so only their owner may read them.
 const OWNER_ONLY: u32 = 0o600;
 
-/// Replaces a file atomically if its content is still `found`. A lock excludes other calls of this function. The lock
-/// does not exclude an editor that saves between the check and the rename.
+/// Replaces a file atomically if its content is still `found`, or creates it if `found` is `None`. A lock excludes
+/// other calls that replace the file. The lock does not exclude an editor that saves between the check and the rename.
 fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let cannot = || format!("{} cannot be written", path.display());
     // Follows a link, so that the link itself is not replaced.

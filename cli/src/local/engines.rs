@@ -178,8 +178,8 @@ impl Engines {
     }
 }
 
-/// Creates the folder if needed, and locks it until the returned file is dropped. Two processes in one folder
-/// would each see half of the messages.
+/// Creates the folder if needed, and locks it until the returned file is dropped. Two processes cannot use the same
+/// folder: the error names the process that uses it.
 fn lock_folder(directory: &Path) -> Result<File> {
     let shown = directory.display();
     std::fs::create_dir_all(directory).with_context(|| format!("the folder {shown} cannot be created"))?;

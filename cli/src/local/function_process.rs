@@ -105,7 +105,8 @@ impl FunctionProcess {
     }
 
     /// Starts the process and waits for its first poll. The start fails if the program is not a function or rejects its
-    /// environment. All output of a failed process is read before this function returns.
+    /// environment. Before this function returns an error, it reads the output of the failed process, for at most
+    /// [`LAST_WORDS`].
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
@@ -173,8 +174,8 @@ impl Running {
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
 
-    /// Sends the process an event and returns its response. The second value is the progress of the invocation if the
-    /// process ended before the response.
+    /// Sends the process an event and returns its response. If the process ended before the response, the second value
+    /// is the progress of the invocation; otherwise it is [`Abandoned::Idle`].
     async fn handle(&mut self, payload: Vec<u8>, timeout: Duration) -> (Result<Vec<u8>, InvokeError>, Abandoned) {
         let mut answer = std::pin::pin!(self.api.invoke(payload, timeout));
         tokio::select! {

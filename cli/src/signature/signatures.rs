@@ -1,6 +1,6 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// The length of the shortest signature in characters: an HMAC-SHA-1 in base64.
+/// The length of the shortest signature in characters: an HMAC-SHA-1 in base64 without padding.
 const SHORTEST: usize = 27;
 
 /// The lengths of HMACs in bytes.

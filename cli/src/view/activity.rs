@@ -164,8 +164,8 @@ impl OrderEvent {
 
 const ACCEPTED: &str = "accepted";
 
-/// Returns the events of an order between two reads of its row, sorted by sequence. `before` is `None` if the first
-/// read found no row.
+/// Returns the events of an order between two reads of its row. Acceptances and settlements come first, sorted by
+/// sequence; then a failure or a block of the next delivery. `before` is `None` if the first read found no row.
 pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<OrderEvent> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);

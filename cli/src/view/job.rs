@@ -30,7 +30,8 @@ pub fn result(job: &Listed) -> String {
     }
 }
 
-/// Returns the time of the next tick. Returns `requested` if an operator requested a run, and `off` if no tick is due.
+/// Returns the time of the next tick. Returns `requested` if an operator requested a run, and `off` if the job has no
+/// next tick.
 pub fn next(job: &Listed, now: Timestamp) -> String {
     if job.state.run_requested.is_some() {
         return "requested".to_owned();

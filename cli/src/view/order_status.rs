@@ -108,8 +108,9 @@ impl NextCommand {
         Self { command, source: None, arguments, purpose }
     }
 
-    /// Returns the command that redrives an order's `count` parked deliveries. If the deliveries are unrouted, the
-    /// command redrives only the newest one, `one`, because unrouted deliveries belong to different orders.
+    /// Returns the command that redrives an order's `count` parked deliveries. Of unrouted deliveries, the command
+    /// redrives only `one`, because they belong to different orders. `one` is also the delivery to redrive if `count`
+    /// is 1.
     pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
         let one = Position(one).to_string();
         match count {

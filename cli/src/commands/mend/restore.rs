@@ -67,7 +67,8 @@ struct Found {
     waiting: u64,
     waiting_of: usize,
     blocked: usize,
-    /// The keys of orders that accepted deliveries on the restored tables after the backup.
+    /// The keys of orders in which a sequence was claimed after the backup. Claims up to five minutes later do not
+    /// count, because clocks differ.
     in_use: Vec<String>,
     unreadable: usize,
 }

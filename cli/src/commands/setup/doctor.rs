@@ -46,7 +46,8 @@ pub struct Doctor {
     target: Target,
 }
 
-/// The width of the column of check names, in characters. A name that contains a source's name may be longer.
+/// The width of the column of check names, in characters. Longer names, such as those with a source's or a function's
+/// name, are not cut off.
 const WIDEST: usize = 22;
 
 const OF_AWS: &str =

@@ -110,8 +110,8 @@ struct Rates {
     steps: BTreeMap<String, [Step; STEPS]>,
     now: u64,
     length: Duration,
-    /// All events since this time are counted, in milliseconds since the Unix epoch. Earlier steps of the chart have no
-    /// values.
+    /// The time since which all events are counted, in milliseconds since the Unix epoch. Earlier steps of the chart
+    /// have no values. `None` if the counts come from the orders' rows.
     known_since: Option<u64>,
 }
 

@@ -39,7 +39,8 @@ pub fn schema() -> String {
     text
 }
 
-/// Returns a condition of the schema: the table `named` is required if `field` is `value`, and forbidden otherwise.
+/// Returns a condition of the schema: the field or table `named` is required if `field` is `value`, and forbidden
+/// otherwise.
 fn goes_with(field: &str, value: &str, named: &str) -> Value {
     json!({
         "if": { "properties": { field: { "const": value } }, "required": [field] },

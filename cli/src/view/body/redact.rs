@@ -70,7 +70,7 @@ const HIDDEN_PARTS: [&str; 20] = [
     "zipcode",
 ];
 
-/// Keys whose values are hidden only if they are objects; a number under `shipping` is a price.
+/// Keys whose values are hidden only if they are objects or arrays; a number under `shipping` is a price.
 const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
 
 /// Keys that end in `name` and hold the name of a thing, not of a person.

@@ -98,7 +98,8 @@ impl Logs {
         Ok(events.into_iter().map(|one| self.with_topic(one)).collect())
     }
 
-    /// Adds the topic to the event of a worker's log line. Only ingest's log line about the delivery names the topic.
+    /// Adds the topic to an event whose log line lacks it. Only the log line that reports the delivery's acceptance
+    /// names the topic.
     fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
@@ -119,7 +120,8 @@ impl Logs {
 }
 
 impl Group {
-    /// Appends new events to `events`, also those that were read before a failure.
+    /// Reads up to [`PAGES`] pages, and appends their new events to `events`. After an error, `events` has the events
+    /// of the pages that were read before.
     async fn look(&mut self, services: &Services, pattern: &str, events: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({

@@ -36,8 +36,9 @@ pub enum Work {
 }
 
 impl Orders {
-    /// Adds an accepted delivery, and the earlier deliveries of its order that were not posted. `from` is the first
-    /// sequence of the order to post, if known.
+    /// Adds the accepted delivery at the sequence `through`, and the earlier deliveries of its order that were not
+    /// posted. `from` is the order's first sequence to post, if known. `is_past` means that the delivery was accepted
+    /// before the command started.
     pub fn accepted(&mut self, entity: &EntityKey, from: Option<Sequence>, through: Sequence, is_past: bool) {
         let order = self.orders.entry(entity.clone()).or_default();
         order.next = order.next.or(from);

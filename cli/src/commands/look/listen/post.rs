@@ -35,7 +35,8 @@ use crate::commands::{print_json, target::Deployment};
 
 const AT_ONCE: usize = 8;
 
-/// The read units for reading a delivery of at most 4 KB and its order's row.
+/// The estimated read units for posting one delivery of at most 4 KB. The command reads the delivery and its order's
+/// row, its parked copy and its receipt.
 pub const READS: u64 = 5;
 
 /// The pause before a claimed sequence without a delivery is read again. Such a sequence soon gets its delivery, or a

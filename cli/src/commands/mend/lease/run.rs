@@ -23,7 +23,7 @@ use crate::commands::target::Target;
 /// The exit code if another holder has the lease. The program was not started.
 const HELD: u8 = 75;
 
-/// The exit code if the lease was lost. The program and all its processes were killed.
+/// The exit code if the lease was lost. The program's process group was killed, unless the program had already ended.
 const LOST: u8 = 76;
 
 /// The exit code with which shells report a program that exists but cannot be executed.

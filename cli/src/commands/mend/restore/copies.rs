@@ -10,7 +10,8 @@ use crate::commands::target::Deployment;
 /// seconds.
 const EQUAL_WITHIN: u64 = 1_000;
 
-/// Returns the time of the backup: the time `given`, or the time that AWS has recorded for the restored tables.
+/// Returns the time of the backup: the time `given` or, without it, the time to which AWS restored the orders' table.
+/// Returns an error if these two times differ, or if neither is known.
 pub async fn moment(deployment: &Deployment, given: Option<Timestamp>) -> Result<Timestamp> {
     if deployment.is_local() {
         let Some(given) = given else { bail!("give the time of the backup with --as-of TIME") };

@@ -17,7 +17,7 @@ use webhook_serializer::{
 use super::{NAMED, list_parked};
 use crate::commands::target::Deployment;
 
-/// The operator compares deliveries with the senders from this long before the backup on. Deliveries that were in
+/// How long before the backup the operator begins to compare deliveries with the senders. A delivery that was in
 /// transit at the time of the backup may be missing from the tables.
 const IN_TRANSIT: Duration = Duration::from_secs(60);
 

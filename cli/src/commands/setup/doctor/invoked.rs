@@ -79,7 +79,7 @@ async fn one(
 }
 
 /// Returns the function's ARN for an IAM policy. A function's plain name is completed with the stack's account and
-/// region.
+/// region. Returns `None` if these are needed and cannot be read from the stack's id.
 fn arn(function: &Function, stack: &Stack) -> Option<String> {
     if function.name().starts_with("arn:") {
         return Some(function.to_string());

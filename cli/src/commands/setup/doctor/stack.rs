@@ -27,7 +27,7 @@ const MOST_WORKERS: u64 = 100;
 /// the rate of reads.
 const MANY: u64 = 500;
 
-/// Another deploy of the same template does not undo a change by hand.
+/// The section that says how to undo a change by hand. A deploy of the unchanged template does not undo it.
 const PUT_BACK: &str = "docs/deploying.md, “Put back what was changed by hand”";
 
 const DETECTION: Duration = Duration::from_secs(300);

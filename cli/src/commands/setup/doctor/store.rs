@@ -16,7 +16,8 @@ use crate::commands::target::Deployment;
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// The key attributes of the orders' table, with the partition key first. All have type S.
+/// The key attributes of the orders' table. In both tables, the partition key comes first, and all key attributes have
+/// type S.
 const ENTITIES_KEY: &[&str] = &[a::ENTITY];
 const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
@@ -193,7 +194,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Tests each permission that operators need. Each test is a request that changes nothing.
+    /// Tests each DynamoDB permission that operators need on the tables. Each test is a request that changes nothing.
+    /// `sqs:SendMessage` is not tested.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
         let (mut tried, mut findings) = (0, Vec::new());

@@ -98,8 +98,8 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
     }
 }
 
-/// Reads and signs the samples in a folder, sorted by name. Two samples with the same delivery id are refused, because
-/// the second one would be settled as a repeat.
+/// Reads and signs the samples in a folder, sorted by file name. Two samples of one order with the same delivery id are
+/// refused, because the second one would be settled as a repeat.
 fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
     let shown = folder.display();
     let files = std::fs::read_dir(folder).with_context(|| format!("{shown} cannot be read"))?;
