@@ -1,8 +1,8 @@
 //! Runs deliveries through the embedded engines. Measures the time of a run, and the cost of
-//! each delivery. An ideal and a control give times to compare with.
+//! each delivery. Each time is shown beside an ideal and a control.
 //!
-//! Counts (units, requests, sends) are exact and repeat. Times depend on this machine and this
-//! moment, so each run has its own control.
+//! Counts (units, requests, sends) are exact and repeat. Times depend on this machine and
+//! this moment, so each run has its own control.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -39,8 +39,8 @@ pub(crate) struct Outcome {
     pub(crate) caught_up: Option<usize>,
 }
 
-/// The capacity of an on-demand table: its warm throughput, or double the peak that is at
-/// least half an hour old.
+/// The capacity of an on-demand table: the greater of its warm throughput and double its
+/// peak, at most the table's quota. A peak counts once it is half an hour old.
 #[derive(Debug)]
 struct OnDemand {
     capacity: f64,

@@ -23,7 +23,7 @@ async fn oversized_body_is_not_appended() {
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
 }
 
-/// Otherwise a worker would run a delivery handler under the job's lease.
+/// If the append were accepted, a worker would run a delivery handler under the job's lease.
 #[tokio::test(start_paused = true)]
 async fn append_to_a_jobs_key_is_refused() {
     let world = World::new();
@@ -112,8 +112,8 @@ async fn json_id_above_two_to_53_stays_exact() {
     assert_eq!(seen, orders.map(|order| (format!("test/order/{order}"), order)));
 }
 
-/// Returns an order of at least a megabyte, and the ids of its lines. Each id is above 2^53 and next to a
-/// number that a double can hold.
+/// Returns an order of at least a megabyte, and the ids of its lines. The ids count up from 2^53, where a
+/// double can hold only every second number.
 fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     let mut ids: Vec<u64> = Vec::new();
     let mut lines = String::new();
@@ -135,7 +135,7 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
     (order, ids)
 }
 
-/// Like the smallest order: two writes and one wake-up.
+/// Like the smallest order, it costs two writes and one wake-up.
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_of_a_megabyte_costs_no_additional_request() {
     #[derive(Deserialize)]

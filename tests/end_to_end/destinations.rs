@@ -38,8 +38,8 @@ const DOWN: [Answer; 3] = [
     || Outcome::not_now("the function is throttled"),
 ];
 
-/// Returns a handler. For the source `shop` it gives `answer` until `back`, each start takes a second, and
-/// starts are counted.
+/// Returns a handler that takes a second. Until `back`, it gives `answer` for the source `shop` and counts
+/// these starts.
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| {

@@ -1,5 +1,5 @@
-//! Nobody is kept from an order for good: deliveries by repeated callers, callers by deliveries, or a suspect
-//! by the backlogs in its batch.
+//! Nobody waits for an order for good: repeated callers leave turns to deliveries, deliveries leave turns to
+//! callers, and a suspect starts despite the backlogs in its batch.
 
 use tests::prelude::*;
 use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};

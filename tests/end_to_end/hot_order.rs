@@ -10,7 +10,7 @@ use tests::{
 
 const TIME: Duration = Duration::from_secs(100_000);
 
-/// Ids of one length make rows of one size.
+/// Returns an id. All ids have one length, so that all rows have one size.
 fn id(number: u32) -> String {
     format!("{number:06}")
 }

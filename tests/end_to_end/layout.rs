@@ -57,7 +57,8 @@ fn tests_called(name: &str, source: &str) -> usize {
     test_names(source).into_iter().filter(|test| *test == name).count()
 }
 
-/// Returns the filters of a ledger's command that match no test. A name alone is one of `end_to_end`.
+/// Returns the filters of a command in the ledger that match no test. A filter without a suite is one for
+/// `end_to_end`.
 fn unmatched(command: &str) -> Vec<String> {
     let words = command.split_whitespace().filter(|word| !["cargo", "test", "--locked", "--"].contains(word));
     let words: Vec<&str> = words.collect();

@@ -66,7 +66,7 @@ async fn uncontended_lease_costs_two_writes() {
     assert_eq!(world.messages.sent(), 0, "nothing waits, and no wake-up is sent");
 }
 
-/// First five callers of one key, then thirty-two callers of twenty keys.
+/// Runs five callers of one key, then thirty-two callers of twenty keys.
 #[tokio::test(start_paused = true)]
 async fn lease_has_one_holder_and_growing_tokens() {
     for (callers, keys, visits) in [(5, 1, 4), (32, 20, 5)] {

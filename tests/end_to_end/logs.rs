@@ -85,7 +85,7 @@ impl Observer for Decided {
     }
 }
 
-/// A marked body about an order.
+/// Returns a body about an order. It contains a mark, which no log line may contain.
 fn body(order: &str) -> String {
     format!(r#"{{"type":"order.updated","note":"{MARK}","data":{{"order_id":"{order}"}}}}"#)
 }

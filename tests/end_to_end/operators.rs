@@ -1,5 +1,5 @@
-//! Operators' actions, alone and two at once. An action stops before any of its calls, and workers run in
-//! between.
+//! Operators' actions, alone and two at once. An action pauses before one of its calls, each of them in turn,
+//! and workers run in the meantime.
 
 mod looking;
 mod rewinding;

@@ -4,7 +4,8 @@
 use serializer::view::audit::Verdict;
 use tests::prelude::*;
 
-/// The earliest that a sender gives up is after five seconds; ingest may use half of that.
+/// The longest time that ingest may take for an answer: half of the five seconds after which the least
+/// patient sender gives up.
 const ANSWER: Duration = Duration::from_millis(2500);
 
 fn throttled() -> Fault {

@@ -7,7 +7,8 @@ const DAY: Duration = Duration::from_secs(86_400);
 
 const KEPT: Duration = Duration::from_secs(60 * 86_400);
 
-/// Parks one delivery each by a worker, an operator and a restore. Returns the time of each.
+/// Parks three deliveries: one by a worker, one by an operator, and one by a restore. Returns each one's
+/// order and the time at which it was parked.
 async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
     let mut world = World::new();
     world.settings.parked_retention = kept;

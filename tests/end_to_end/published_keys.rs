@@ -73,7 +73,7 @@ async fn answer_telling(
     answer
 }
 
-/// The paused clock. Work that does not wait advances it too.
+/// The paused clock, and the time that passes during work that does not wait.
 #[derive(Clone)]
 struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
 

@@ -68,8 +68,8 @@ async fn slow_rate_needs_under_five_wake_ups_per_delivery() {
     }
 }
 
-/// A hand-over's wake-up may arrive early. It, or a wake-up without a token, is deleted only because another
-/// one exists.
+/// A wake-up that arrives while the order waits for its rate is deleted without a replacement only if another
+/// one is known to be under way. Otherwise it may be the only one, and is requeued.
 #[tokio::test(start_paused = true)]
 async fn wake_up_is_deleted_only_if_another_exists() {
     let world = World::new();

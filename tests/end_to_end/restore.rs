@@ -237,7 +237,8 @@ async fn restore_reports_rewound_deliveries_as_applied() {
     assert_eq!(world.applied(), ["1", "2"]);
 }
 
-/// The order's row was copied while the delivery waited, the inbox later: it holds the delivery's receipt.
+/// The backup has an old copy of the order's row, in which the delivery waits, and a newer copy of the inbox,
+/// with the delivery's receipt.
 #[tokio::test(start_paused = true)]
 async fn restore_keeps_deliveries_parked_between_table_copies() {
     let mut world = World::new();

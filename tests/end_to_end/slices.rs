@@ -4,7 +4,7 @@ use tests::prelude::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Each of these wake-ups would meet the lease and be requeued until the inbox is empty.
+/// Each wake-up of such a claim would meet the lease, and would be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
 async fn claim_after_hand_over_sends_no_wake_up() {
     let world = World::with("test/a", 0..1).await;
@@ -76,7 +76,8 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
     assert!(world.env.monotonic() - began >= world.settings.gap);
 }
 
-/// The claim gets the whole time, however long the drain has run and waited for another gap.
+/// A worker waits the full time for the claimed sequence's delivery, however long its drain has run and
+/// waited for another gap.
 #[tokio::test(start_paused = true)]
 async fn late_claim_gets_full_time_before_tombstone() {
     let mut world = World::new();

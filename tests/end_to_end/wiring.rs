@@ -31,7 +31,8 @@ fn is_claim(call: &Call<'_>) -> bool {
     call.writes.iter().any(|write| format!("{write:?}").contains("last_claim"))
 }
 
-/// The row may already show another claim, and the first try's sequence may stay empty.
+/// If the reply to a claim is lost, the row may already show another claim, and the first try's sequence may
+/// stay empty.
 #[tokio::test(start_paused = true)]
 async fn unanswered_claim_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
@@ -130,7 +131,7 @@ async fn failed_attempt_keeps_lease_if_wake_up_fails() {
     assert_eq!(state.attempts, 0);
 }
 
-/// The hand-over is for a rate's wait.
+/// The worker hands over, because the source's rate limit delays the next start.
 #[tokio::test(start_paused = true)]
 async fn hand_over_keeps_lease_if_wake_up_fails() {
     let mut world = World::new();

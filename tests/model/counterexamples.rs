@@ -1,4 +1,5 @@
-//! Controls. Each changes one rule, which must violate a property within the given number of steps.
+//! Controls. Each control changes one rule, and the changed protocol must violate a property. The length of a
+//! shortest counterexample is pinned.
 
 use webhook_serializer::sources::deliver::Deliver::UpTo;
 

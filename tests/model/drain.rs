@@ -79,7 +79,6 @@ pub enum HandlerOutcome {
     Reject,
 }
 
-/// How a drain begins.
 #[derive(Debug, Clone, Copy)]
 pub enum DrainBegin {
     Granted(LeaseRef, DrainRef),
@@ -88,7 +87,6 @@ pub enum DrainBegin {
     TakeOver(View),
 }
 
-/// The arguments of a settle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleArgs {
     pub settlement: Settlement,

@@ -29,8 +29,8 @@
 //! - an operator who dies between an unblock and its wake-up, before its completion is reported
 //!
 //! A copy of a message shows a receive count above one unless a configuration says otherwise; SQS calls its
-//! count approximate. Without it, the protocol survives a copy and one crash that loses a wake-up, but not
-//! two. Visibility timeouts are not modelled: a message may come back as a copy while a worker has it. A
+//! count approximate. If a copy shows a count of one, the protocol survives one crash that loses a wake-up,
+//! but not two. Visibility timeouts are not modelled: a message may come back as a copy while a worker has it. A
 //! worker that knows that its message may be visible again (rule 26) has a separate configuration.
 //!
 //! # Reductions

@@ -93,7 +93,8 @@ pub enum Reply {
     Refused,
 }
 
-/// The row after an operation, whether the write landed, and the outcome that a reply would tell.
+/// The row after an operation, whether the write landed, and the outcome that its author learns from the
+/// reply.
 #[derive(Clone, Copy)]
 pub struct Executed {
     pub row: Option<RowRef>,

@@ -182,7 +182,8 @@ impl Next<'_> {
         (0..=head).rev().take_while(is_there).last().is_some_and(|first| first <= from) && from <= head
     }
 
-    /// Returns the receipt of the front under the new token, if the front is already being run again.
+    /// Returns the front's stored receipt, with the token of this lease. A front that has a receipt is being
+    /// run again after an earlier rewind. `None` if it has no receipt.
     fn named_anew(&self, lease: LeaseRef, seen: View) -> Option<ReceiptRef> {
         let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, Item::Receipt(_)));
         let mut receipts = receipts.map(|(_, row)| Receipt::parse(row).expect("a sound row"));

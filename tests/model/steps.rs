@@ -326,12 +326,12 @@ impl Next<'_> {
     }
 }
 
-/// Returns the receipt's row with another sequence.
+/// Returns the receipt's row with the sequence 0.
 fn elsewhere(row: RowRef) -> RowRef {
     RowRef::of((*row).clone().with(a::SEQUENCE, 0_u32))
 }
 
-/// Returns the row with another sequence.
+/// Returns the delivery's row as if it were at the sequence `at`.
 fn moved(row: RowRef, at: u64) -> RowRef {
     let (_, item) = delivery_row(entity(), Sequence(at)).sort.expect("an inbox row");
     RowRef::of((*row).clone().with(a::ITEM, item))

@@ -72,7 +72,8 @@ struct State {
     history: History,
 }
 
-/// What happened to each tick; the first tick was due before.
+/// How often each tick was started, completed and given up, by its minute. The tick of minute 0 was due
+/// before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct History {
     started: [u8; 3],

@@ -43,7 +43,8 @@ pub struct Browser {
 /// The time between two polls of a page.
 const FRAME: Duration = Duration::from_millis(16);
 
-/// Drivers that start at the same time may choose the same port; then one of them ends and is started again.
+/// The largest number of starts of a driver. Drivers that start at the same time may choose the same port;
+/// one of them then ends, and is started again.
 const ATTEMPTS: u32 = 5;
 
 /// Starts a driver. Returns it and its port; `None` if no driver is installed.
@@ -106,7 +107,6 @@ impl Browser {
         }
     }
 
-    /// Opens a URL.
     pub async fn open(&self, url: &str) {
         self.ask("POST", "/url", &json!({ "url": url })).await.expect("it loads");
         // The browser drops input until it has painted the page.

@@ -55,7 +55,7 @@ pub use report::{Committed, Receiver, Report};
 use report::{late_effects, read_lines};
 use roles::{ROLE, effect_row};
 
-/// Retries have no end, so nothing is parked.
+/// Deliveries are retried for longer than any run takes, so nothing is parked.
 const SOURCES: &str = source!(
     "test",
     "handler_timeout = '2s'",
@@ -71,7 +71,7 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 /// A drain that makes no progress for this long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// The same limit for deferred deliveries, whose retries come to be five minutes apart.
+/// The same limit for deferred deliveries. The time between their retries grows to five minutes.
 const STUCK_DEFERRED: Duration = Duration::from_secs(330);
 
 /// The time at which an outage begins.

@@ -34,7 +34,7 @@ impl LocalDeployment {
         Self::start_observed(sources, Arc::new(Log)).await
     }
 
-    /// Accepts the signatures of the development samples.
+    /// Starts a deployment that accepts the signatures of the development samples.
     pub async fn start_with_samples(sources: &str, observer: Arc<dyn Observer>) -> Self {
         Self::start_as(sources, observer, true).await
     }

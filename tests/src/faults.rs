@@ -159,8 +159,8 @@ impl FaultyQueue {
         Self { inner, env: env.clone(), plan: Box::new(plan), copied: 0, sends: AtomicU64::new(0) }
     }
 
-    /// Sends each of the first `first` wake-ups twice. On a slow machine, copying requeued copies too would
-    /// never end.
+    /// Creates a queue that sends each of its first `first` messages twice. If it also copied all requeued
+    /// messages, a run on a slow machine would never end.
     pub fn copying(inner: Arc<dyn Queue>, env: &Env, first: u64) -> Self {
         Self { copied: first, ..Self::new(inner, env, |_| Fault::None) }
     }

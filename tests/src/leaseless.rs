@@ -11,8 +11,9 @@ use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// A table in which every holder's write lands: of its conditions, only those on `tail` remain. Each worker
-/// needs a separate one, which remembers the lease that this worker assumes.
+/// A table that checks, of the conditions of a write to an order's row, only those on `tail`, so the writes
+/// of every holder land. Each worker needs a separate table, which remembers the lease that this worker
+/// assumes.
 pub type LeaselessTable = Forwarding<AssumedLeases>;
 
 #[derive(Default)]

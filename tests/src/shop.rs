@@ -48,7 +48,6 @@ retry = { attempts = 2, first = "300ms" }
 on_failure = "block"
 "#;
 
-/// A shop, its deployment and its console.
 pub struct Shop {
     pub deployment: LocalDeployment,
     pub story: EventRecorder,
@@ -133,8 +132,9 @@ impl Shop {
         assert_eq!(self.deployment.post(&webhook).await.status, 200);
     }
 
-    /// Posts some orders' webhooks of all senders. A delivery of order 1004 is parked, and order 1009 is
-    /// blocked.
+    /// Posts the webhooks of each of `orders`. The last digit of an order's number decides which sender's
+    /// they are, and which delivery fails: one is parked if the digit is 4, and the order is blocked if it is
+    /// 9.
     pub async fn trade(&self, orders: std::ops::Range<u32>) {
         let all = orders.map(async |order| {
             match order % 10 {
@@ -147,7 +147,7 @@ impl Shop {
         futures_util::future::join_all(all).await;
     }
 
-    /// Waits until `so` returns true for the recorded events.
+    /// Waits until `so` returns true for all recorded events.
     pub async fn until(&self, so: impl Fn(&[OrderEvent]) -> bool) {
         self.story.until(0, so).await;
     }

@@ -49,7 +49,7 @@ impl World {
         Worker::new(self.drainer(handler), self.visibility.clone(), self.env.clone())
     }
 
-    /// Feeds the workers, each with `slots`, until the queue is empty and `is_over`.
+    /// Feeds the workers, each with `slots`, until the queue is empty and `is_over` is set.
     pub async fn feed(&self, workers: &[Worker], slots: usize, is_over: &AtomicBool) {
         join_all(workers.iter().map(async |worker| {
             let mut at_work = FuturesUnordered::new();
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Appends ten deliveries a second to the source `test`, each to another order, while `workers` are fed.
-    /// Returns how long they waited.
+    /// Returns how long these deliveries waited for their first start.
     pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> WaitTimes {
         let is_over = AtomicBool::new(false);
         let mut accepted = BTreeMap::new();

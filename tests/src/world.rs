@@ -202,7 +202,8 @@ impl World {
         self.break_table(move |call| if hits(call) { fault.clone() } else { Fault::None })
     }
 
-    /// Returns an operator whose store fails like this, while everybody else's store works.
+    /// Returns an operator for whom those calls of the store that match `hits` get `fault`, while everybody
+    /// else's store works.
     pub fn failing_operator(
         &mut self,
         fault: Fault,

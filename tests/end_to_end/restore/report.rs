@@ -117,7 +117,8 @@ async fn unreadable_row_does_not_stop_a_restore() {
     assert_eq!(told.values().filter(|restored| **restored == Restored::Already).count(), 2);
 }
 
-/// An operator has to decide about the delivery that arrived since.
+/// A delivery that arrives during the restore interrupts it, because an operator has to decide about this
+/// delivery.
 #[tokio::test(start_paused = true)]
 async fn interrupted_restore_is_not_logged_as_ended() {
     let mut world = World::with("test/a", ["1"]).await;

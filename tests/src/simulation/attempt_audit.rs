@@ -20,7 +20,7 @@ use super::{
 /// The number of holders that must vanish in a row before an order blocks.
 const VANISHED: u32 = 10;
 
-/// The tolerance for a claim's age: it covers two clocks and the duration of the append.
+/// The tolerance for a claim's age. It covers the difference of two clocks, and the duration of the append.
 const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 
 /// The longest time for which a dead sender's write may be under way.
@@ -226,9 +226,9 @@ impl AttemptAudit {
         Some(TraceEvent::AttemptCounted { entity, node: change.node, attempts: is, token: relative(token), made })
     }
 
-    /// Returns the failed starts at the head. A start under the newest token has not failed if it runs or is
-    /// done. A start that began nothing has not failed either, unless its holder died before it reported
-    /// that.
+    /// Returns the tokens of the head's starts that failed. Leaves out the start under the newest token if it
+    /// is done, and starts that began nothing, unless they were counted as attempts: then the holder died
+    /// before it reported that. With `or_runs`, leaves out none of these.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let (entity, newest) = (change.entity, change.was(a::TOKEN));
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);

@@ -113,7 +113,7 @@ impl Left {
     }
 }
 
-/// Returns the settlements of a delivery as superseded, each with its place.
+/// Returns the settlements of a delivery as superseded, each with its order and sequence.
 fn superseded_at(history: &History, name: DeliveryName) -> Vec<(&(usize, u64), &SettledRecord)> {
     history.decided_ever().filter(|(_, one)| one.name == Some(name) && one.settlement == "superseded").collect()
 }

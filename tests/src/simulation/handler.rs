@@ -177,7 +177,8 @@ impl SimulatedHandler {
         Ok(Run { name, traits, start, behaviour, took, draw })
     }
 
-    /// Behaves like the first behaviour other than `Well`, for the whole start.
+    /// Runs the handler for all deliveries of a start. The first behaviour other than `Well` decides the
+    /// answer, and the longest of the deliveries' times is the time of the start.
     async fn go_on(
         &self,
         runs: Vec<Run>,

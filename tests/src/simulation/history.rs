@@ -22,7 +22,7 @@ impl fmt::Display for DeliveryName {
     }
 }
 
-/// Sequences and tokens are relative to the start of the run.
+/// An event in the trace of a run. Its sequences and tokens are relative to the start of the run.
 #[derive(Debug, Clone, Hash)]
 pub enum TraceEvent {
     Booted { node: u32, offset: i64, rate_percent: u32 },

@@ -32,14 +32,14 @@ use super::{
 use writes::*;
 pub use writes::{is_claim, is_put, waits, without_period, written_start};
 
-/// The mutations, each with a seed that is known to show it. `simulate --mutation` numbers them from 1. Nineteen
-/// are among the model's counterexamples. The others are mistakes that the code once had, what a restore must
-/// not omit, and what jobs, deferral and a breaker must do.
+/// The mutations, each with a seed that is known to show it. `simulate --mutation` numbers them from 1. Of
+/// those with a seed, nineteen are among the model's counterexamples. The others are mistakes that the code
+/// once had, or rules that a restore, jobs, deferral or a breaker must keep.
 ///
-/// No seed shows `fail` without `head` = sequence - 1. Without that condition, nothing that could be noticed
-/// happens: every settle changes the token, which `fail` names too. The model has the same states without that
-/// condition as with it (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if
-/// settles keep the token.
+/// No seed shows `FailWithoutHead`, the mutation that counts a failure without checking that `head` =
+/// sequence - 1. Without this condition nothing changes, because every settle changes the token, and `fail`
+/// checks the token too. The model has the same states without the condition as with it
+/// (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if settles keep the token.
 pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::ReceiversIgnoreTokens, Some(4)),
     (Rule::OneTokenPerDrain, Some(64)),
@@ -362,7 +362,8 @@ impl Mutator {
         self.is(Rule::BreakerForgets)
     }
 
-    /// Waits until a wake-up may be sent. This mutation forgets a wake-up that follows its put.
+    /// Waits until the append has put its delivery. Only then may its wake-up be sent, because the mutation
+    /// forgets a wake-up only after its put.
     pub async fn until_put(&self) {
         loop {
             let put = self.put.notified();

@@ -65,11 +65,12 @@ pub struct Profile {
     pub puts: u64,
     /// The longest time until a deleted message reappears.
     pub again: Duration,
-    /// The longest time, in milliseconds, until a planned crash or freeze. One of these is chosen.
+    /// The longest times, in milliseconds, until a planned crash or freeze. Each plan chooses one of them.
     pub lives: [u64; 4],
     pub outages: Vec<Outage>,
     pub erases: u64,
-    /// Rounds are hours apart instead of weeks, and nothing is purged.
+    /// The hours between two rounds, during which nothing is purged. If this is 0, weeks lie between two
+    /// rounds, with purges.
     pub hours: u64,
     pub deliver: Deliver,
     pub skips: bool,
@@ -80,7 +81,8 @@ pub struct Profile {
     pub unnamed: u64,
 }
 
-/// How many more orders such a run has: a breaker opens only after three failures in a row.
+/// The number of orders that are added to a run with an unavailable destination. A breaker opens only after
+/// three failures in a row.
 const BREAKS: u64 = 3;
 
 /// How many of a thousand runs with close clocks lose their tables.

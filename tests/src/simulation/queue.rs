@@ -26,7 +26,8 @@ use super::{
 struct Message {
     entity: EntityKey,
     body: String,
-    /// Parsed once, because the auditor asks for it at every write.
+    /// The message is a deferred delivery. The body is parsed only once, because the auditor needs this at
+    /// every write.
     is_deferred: bool,
     visible_at: Duration,
     times: u32,

@@ -35,11 +35,11 @@ pub mod actor {
     pub const HIDING: u32 = 10;
     pub const LOSS: u32 = 11;
     pub const UNWELL: u32 = 12;
-    /// An outage's number is added.
+    /// The actor of an outage is this number plus the outage's number.
     pub const OUTAGES: u32 = 900;
-    /// A delivery's number is added.
+    /// The actor of a delivery's handler is this number plus the delivery's number.
     pub const HANDLER: u32 = 1000;
-    /// Ten times a node's number is added.
+    /// The first actor of a node is this number plus ten times the node's number.
     pub const NODE: u32 = 100_000;
 }
 
@@ -71,7 +71,8 @@ impl RandomStream {
         self.at(self.next.fetch_add(1, Relaxed))
     }
 
-    /// Draws a decision for `whose` that has no number of its own; its time replaces the number.
+    /// Draws a decision about `whose` at the time `at`. The decision's number is computed from both, instead
+    /// of counted.
     pub fn draw_for(&self, whose: u32, at: std::time::Duration) -> Draw {
         self.at(whose.wrapping_mul(40_000_003).wrapping_add(at.as_millis() as u32))
     }

@@ -46,10 +46,11 @@ pub struct NodeTable {
     puts: AtomicU32,
 }
 
-/// How many first puts of a node may get lost. The next put still fits the time of its append.
+/// How many puts of a node may get lost, counted from its first put. The put after them still has enough time
+/// within its append.
 const ASTRAY: u32 = 2;
 
-/// A write that is delayed for longer may land after its sender lost the lease.
+/// The delay above which a write may land after its sender lost the lease.
 const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

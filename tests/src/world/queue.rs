@@ -97,7 +97,7 @@ impl MemoryQueue {
         Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
     }
 
-    /// Returns the number of visibility calls; a batch makes one.
+    /// Returns the number of calls that extended visibility timeouts. A call may be for a whole batch.
     pub fn hidden(&self) -> u64 {
         self.hidden.load(Relaxed)
     }
@@ -115,7 +115,7 @@ impl MemoryQueue {
         self.state().waiting.len()
     }
 
-    /// Returns the times until these messages are due, in the order of sending.
+    /// Returns, for each message that is not in flight, the time until it is due, in the order of sending.
     pub fn delays(&self) -> Vec<Duration> {
         let now = self.env.monotonic();
         let mut waiting = self.state().waiting.clone();

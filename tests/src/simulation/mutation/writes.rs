@@ -9,7 +9,7 @@ use webhook_serializer::protocol::{
 
 use super::super::world::{entity_number, key};
 
-/// Returns the id without the form that shows its retry period.
+/// Returns a delivery id that reads the same in each retry period of its sender.
 pub fn without_period(delivery_id: &str) -> String {
     delivery_id.replace('~', "-")
 }

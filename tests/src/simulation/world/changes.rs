@@ -128,7 +128,8 @@ impl<'a> RowChange<'a> {
         mistakes
     }
 
-    /// Returns the mark for the situation, if it is one that runs have to reach.
+    /// Returns the name of the situation that this change shows, if it is one of those that the runs together
+    /// must reach.
     fn reached(&self, is_of_another_period: bool) -> Option<&'static str> {
         let settlement = self.settlement();
         match self.how {
@@ -235,8 +236,8 @@ impl World {
         });
     }
 
-    /// Finds a delivery that waits without a wake-up and without a worker. It is checked before the next
-    /// claim, whose wake-up would hide it.
+    /// Finds a delivery that waits without a wake-up and without a worker. This check comes before the next
+    /// claim, whose wake-up would hide the mistake.
     fn waits_unseen(&self, entity: usize, head: u64) -> Option<String> {
         let under_way = self.queue.holds(&key(entity));
         self.with_history(|history| {

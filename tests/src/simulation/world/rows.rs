@@ -48,7 +48,8 @@ impl World {
         }
     }
 
-    /// Records that an erase has read a row. If the row looks idle, it may be forgotten up to its head.
+    /// Records that an erase has read a row. If the row looks idle, the erase may forget its deliveries up to
+    /// `head`.
     pub fn record_read(&self, node: u32, key: &webhook_serializer::protocol::table::Key) {
         if key.table != TableName::Entities || !self.inner().erasing.contains(&node) {
             return;
@@ -118,7 +119,8 @@ impl World {
         }
     }
 
-    /// Returns the row as a stale read may see it.
+    /// Returns an order's row as a stale read may see it: as it was before its last write, if this write is
+    /// less than three seconds old. `None` if the row did not exist then.
     pub fn stale(&self, row: Row) -> Option<Row> {
         let key = row.text(a::ENTITY).unwrap_or_default();
         if is_job(key) {
