@@ -202,7 +202,8 @@ impl Next<'_> {
         };
     }
 
-    /// Deletes an idle row, as TTL does. Its inbox's rows were deleted long before.
+    /// Deletes an idle row, as TTL does, and the order's inbox rows, which TTL deletes long before. Parked
+    /// rows stay.
     pub fn purge(&mut self) {
         let row = self.state.row.expect("a row");
         let view = view_of(&row);

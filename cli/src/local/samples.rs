@@ -156,8 +156,8 @@ pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
 
-/// Returns the webhook of a Function URL event. The webhook is signed again at `now`, unless its sender signs with a
-/// private key.
+/// Returns the webhook of a Function URL event. The webhook is signed again at `now`, unless it is an unsigned ping, or
+/// its sender signs with a private key.
 pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
     sign(&serde_json::from_str(event)?, sources, now)
 }

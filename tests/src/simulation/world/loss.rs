@@ -163,8 +163,8 @@ impl World {
         }
     }
 
-    /// Checks that after a restore each row is free and empty, and that it is held only if the order was
-    /// stopped before.
+    /// Checks that after a restore each row is free, empty and unblocked, and that exactly those orders are
+    /// on hold that were stopped before.
     pub fn check_restored(&self) {
         let mut mistakes = Vec::new();
         let mut inner = self.inner();

@@ -28,7 +28,8 @@ use webhook_serializer::{
 use super::Show;
 use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
-/// Returns the pause of the next delivery's source. Returns `None` if the source is not paused.
+/// Returns the pause of the next delivery's source. Returns `None` if no delivery waits, or if the source is not
+/// paused.
 async fn pause(timeline: &Timeline, deployment: &Deployment) -> Option<Pause> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     whereabouts::pause(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
