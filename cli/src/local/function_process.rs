@@ -105,8 +105,8 @@ impl FunctionProcess {
     }
 
     /// Starts the process and waits for its first poll. The start fails if the program is not a function or rejects its
-    /// environment. Before this function returns an error, it reads the output of the failed process, for at most
-    /// [`LAST_WORDS`].
+    /// environment. Before this function returns an error, it reads the output of the failed process, for at most a
+    /// second.
     pub async fn start(&mut self) -> Result<(), InvokeError> {
         let mut running = self.idle_process().await?;
         let ended = tokio::select! {
