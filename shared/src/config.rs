@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_set_lease_wait_and_retentions_of_drains() {
+    fn variables_set_lease_length_wait_and_retentions_of_drains() {
         let variables = [
             ("ENTITIES_TABLE", "entities"),
             ("INBOX_TABLE", "inbox"),

@@ -30,7 +30,7 @@ fn dependents(selection: &[&str], package: &str) -> String {
 }
 
 #[test]
-fn no_function_depends_on_local_run_crates() {
+fn no_function_depends_on_crates_for_local_runs() {
     for function in FUNCTIONS {
         for package in LOCAL {
             assert_eq!(dependents(&["-p", function], package), "", "{function}, {package}");
@@ -72,7 +72,7 @@ fn tracing_crates_are_absent_by_default() {
 }
 
 #[test]
-fn functions_depend_on_no_local_run_crates_in_workspace_build() {
+fn workspace_build_adds_no_crates_for_local_runs_to_functions() {
     for package in LOCAL {
         let dependents = dependents(&["--workspace"], package);
         assert!(!dependents.is_empty(), "{package} is in the workspace");

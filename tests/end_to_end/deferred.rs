@@ -282,7 +282,7 @@ async fn throttled_order_delays_only_its_own_deferred_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requeue_of_untried_deferred_delivery_counts_no_try() {
+async fn deferred_delivery_requeued_before_append_counts_no_try() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));
@@ -351,7 +351,7 @@ async fn deferred_delivery_does_not_supersede_a_newer_event() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn gap_before_deferred_delivery_is_timed_from_the_append() {
+async fn age_of_gap_before_deferred_delivery_counts_from_its_append() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;
@@ -393,7 +393,7 @@ async fn message_with_unreadable_deferred_delivery_is_kept() {
 
 /// No worker reads the message before the queue moves it to the dead letters.
 #[tokio::test]
-async fn deferred_dead_letter_is_applied_after_its_redrive() {
+async fn deferred_delivery_moved_back_from_dead_letters_is_applied() {
     let mut testbed =
         TestBed::start_for(&SOURCES.replace("handler = 'test'", "handler = 'test'\non_outage = 'queue'")).await;
     let incoming = testbed.incoming("test/a", "1");

@@ -324,7 +324,7 @@ async fn later_claim_replaces_a_lost_retry_wake_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operators_retry_keeps_counted_waiting_time() {
+async fn retry_command_keeps_counted_waiting_time() {
     let (world, starts) = (world(), Arc::default());
     append(&world, "shop", "a", "1").await;
     let back = world.env.monotonic() + DAY;

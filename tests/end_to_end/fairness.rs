@@ -30,7 +30,7 @@ async fn caller_reacquiring_lease_alternates_with_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_second_lease_waits_two_seconds_for_a_worker() {
+async fn second_lease_of_a_caller_waits_two_seconds_if_no_worker_comes() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");
@@ -44,7 +44,7 @@ async fn callers_second_lease_waits_two_seconds_for_a_worker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_waiting_for_retry_delay_no_lease_caller() {
+async fn lease_caller_does_not_wait_for_deliveries_awaiting_retry() {
     let world = World::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
     assert_eq!(world.process(&world.drainer(fails), "test/a").await, Acknowledgement::Delete);

@@ -122,7 +122,7 @@ async fn group_ends_before_a_repeat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn latest_delivery_supersedes_all_waiting_deliveries() {
+async fn newest_delivery_supersedes_all_waiting_under_policy_latest() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2", "3"]).await;
     let handler = Counting::default();
@@ -156,7 +156,7 @@ async fn older_event_supersedes_no_newer_event() {
 
 /// The holder vanishes with a retry of the latest delivery. Each delivery then runs alone.
 #[tokio::test(start_paused = true)]
-async fn attempts_of_latest_delivery_count_for_no_other_delivery() {
+async fn attempts_under_policy_latest_count_for_no_other_delivery() {
     let mut world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let starts: Arc<Mutex<Vec<(String, u32)>>> = Arc::default();
@@ -189,7 +189,7 @@ async fn attempts_of_latest_delivery_count_for_no_other_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_latest_delivery_is_parked_alone() {
+async fn failing_newest_delivery_is_parked_alone_under_policy_latest() {
     let world = world("deliver = 'latest'");
     appended(&world, ["0", "1", "2"]).await;
     let handler = Counting { poison: vec![("2", false)], ..Counting::default() };
@@ -224,7 +224,7 @@ async fn redriven_delivery_supersedes_no_newer_delivery() {
 
 /// Three deliveries that arrive within the linger share one start. A full group is not delayed.
 #[tokio::test(start_paused = true)]
-async fn linger_is_skipped_once_group_is_full() {
+async fn wake_up_skips_linger_if_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
     let linger = world.sources().get("test").unwrap().linger;
     let comes = async |id: &str| {
@@ -245,7 +245,7 @@ async fn linger_is_skipped_once_group_is_full() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn linger_is_skipped_once_group_reaches_receipt_capacity() {
+async fn wake_up_skips_linger_if_group_fills_receipt_capacity() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
     assert_eq!(capacity, 9);

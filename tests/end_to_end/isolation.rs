@@ -86,7 +86,7 @@ async fn hanging_endpoint_delays_no_other_order() {
 
 /// An account limited to ten concurrent executions allows at most five slots.
 #[tokio::test(start_paused = true)]
-async fn hanging_endpoint_with_five_slots_briefly_delays_other_orders() {
+async fn hanging_endpoint_delays_median_order_under_1s_with_five_slots() {
     let waited = beside("sick", 500, 1, 5, 1).await;
     assert!(waited.median < Duration::from_secs(1), "{waited:?}");
 }
@@ -123,7 +123,7 @@ async fn slow_successful_handler_opens_no_breaker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn breaker_open_for_an_hour_parks_no_delivery() {
+async fn breaker_parks_no_delivery_of_destination_refusing_for_an_hour() {
     let world = world();
     let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
         true => Behaviour::Refuses,

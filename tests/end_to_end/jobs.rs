@@ -354,7 +354,7 @@ async fn job_list_shows_next_run_of_each_job() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn job_list_spans_more_than_a_page() {
+async fn job_list_continues_beyond_the_first_page() {
     let night = Night::new();
     let names: Vec<String> = (0..250).map(|number| format!("job-{number:03}")).collect();
     let jobs = names.iter().fold(Jobs::new(), |jobs, name| jobs.add(night.runs.job(name, "every day", Duration::ZERO)));

@@ -191,7 +191,7 @@ fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn successful_delivery_logs_two_lines_of_800_bytes() {
+async fn successful_delivery_logs_two_lines_and_800_bytes_at_most() {
     const ORDERS: usize = 5;
     const EACH: usize = 8;
     let lines = Lines::default();

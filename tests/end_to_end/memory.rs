@@ -148,7 +148,7 @@ async fn receipt_outliving_order_row_identifies_no_repeat() {
 
 /// Holders of exclusive leases may keep rows for less time.
 #[tokio::test(start_paused = true)]
-async fn exclusive_release_keeps_row_as_long_as_receipts() {
+async fn release_of_exclusive_lease_keeps_row_until_receipts_expire() {
     let world = handled("test/a", &["1".into()]).await;
     let until = world.state("test/a").await.recent.keep_until();
     assert_eq!(until, world.env.now() + world.settings.retention);

@@ -134,7 +134,7 @@ async fn rate_applies_after_the_inbox_was_empty() {
 
 /// While an empty inbox waits for its rate, it has no wake-up.
 #[tokio::test(start_paused = true)]
-async fn claim_while_empty_inbox_waits_for_its_rate_sends_wake_up() {
+async fn claim_into_empty_inbox_that_waits_for_rate_sends_wake_up() {
     let world = World::new();
     append(&world, "rarely", 0..1).await;
     world.work(&[world.drainer(Done)]).await;

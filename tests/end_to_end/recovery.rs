@@ -82,7 +82,7 @@ fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
 
 /// A message that reappeared earlier would only be requeued.
 #[tokio::test(start_paused = true)]
-async fn message_of_dead_worker_reappears_after_its_lease() {
+async fn message_of_dead_worker_reappears_soon_after_lease_expiry() {
     for lived in (10..20_000).step_by(490) {
         let world = patient();
         world.append("test/a", "a").await;
@@ -99,7 +99,7 @@ async fn message_of_dead_worker_reappears_after_its_lease() {
 
 /// For example, the process runs out of memory with the first page.
 #[tokio::test(start_paused = true)]
-async fn order_recovers_quickly_from_instant_process_death() {
+async fn order_continues_in_seconds_if_worker_dies_instantly() {
     let mut world = World::new();
     reluctant(&mut world, Duration::from_millis(300));
     world.append("test/a", "a").await;

@@ -44,7 +44,7 @@ async fn second_deletion_webhook_of_order_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_on_hold_webhook_of_order_is_applied() {
+async fn second_webhook_with_order_state_holded_is_applied() {
     let key = include_str!("../../events/keys/private.pem");
     let commerce =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'h'\n");

@@ -282,7 +282,7 @@ async fn ended_rewind_settles_remaining_deliveries_as_applied() {
 
 /// The operator's process dies before each of its calls in turn, and no sweep runs.
 #[tokio::test(start_paused = true)]
-async fn operator_killed_during_rewind_loses_no_delivery() {
+async fn rewind_command_killed_midway_loses_no_delivery() {
     for ends in [false, true] {
         for survives in 1.. {
             let mut world = applied(3).await;
@@ -349,7 +349,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_after_ended_rewind_changes_token_of_earlier_run() {
+async fn rewind_after_ended_rewind_gives_a_new_run_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -366,7 +366,7 @@ async fn rewind_after_ended_rewind_changes_token_of_earlier_run() {
 
 /// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
-async fn second_rewind_changes_token_of_earlier_run() {
+async fn second_rewind_gives_delivery_a_new_run_token() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -392,7 +392,7 @@ async fn second_rewind_changes_token_of_earlier_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_token_of_earlier_run() {
+async fn skipped_rewound_delivery_keeps_run_token_after_redrive() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

@@ -90,7 +90,7 @@ async fn hold_lets_the_running_handler_finish() {
 
 /// Without the hold, settling the last delivery would set an expiry.
 #[tokio::test(start_paused = true)]
-async fn row_on_hold_never_expires() {
+async fn row_of_order_on_hold_never_expires() {
     for commits in [false, true] {
         let world = World::with("test/a", ["1"]).await;
         held_while_at_work(&world, commits).await;
@@ -201,7 +201,7 @@ async fn skip_of_unknown_order_creates_no_row() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn operators_retry_keeps_counted_attempts() {
+async fn retry_command_keeps_counted_attempts() {
     let world = World::with("test/a", ["1"]).await;
     let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
@@ -403,7 +403,7 @@ async fn skip_or_retry_does_not_bypass_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_blocked_on_hold_or_leased_is_not_retried() {
+async fn retry_command_changes_no_order_blocked_or_on_hold_or_leased() {
     let world = World::blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
@@ -429,7 +429,7 @@ async fn row_of_resumed_empty_order_expires_after_lease_release() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_after_skip_counts_waiting_from_arrival() {
+async fn waiting_time_after_skip_counts_from_next_deliverys_arrival() {
     let world = World::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();

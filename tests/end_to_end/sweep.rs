@@ -441,7 +441,7 @@ async fn frozen_sweep_never_moves_sweep_position_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn killed_sweep_repeats_at_most_ten_seconds() {
+async fn killed_sweep_repeats_at_most_ten_seconds_of_work() {
     let (world, woken) = forgotten(150, Duration::from_millis(700), |_| Ok(())).await;
     Deployed::by(&world).minutes([10]).await;
     // Nearly an hour's segments are due, which take 100 s. The sweep dies in the middle.

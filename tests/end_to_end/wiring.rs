@@ -47,7 +47,7 @@ async fn unanswered_claim_sends_a_wake_up() {
 
 /// The worker that wrote the tombstone may have settled it and ended its drain.
 #[tokio::test(start_paused = true)]
-async fn append_after_tombstone_sends_one_wake_up_during_drain() {
+async fn append_repeated_after_tombstone_sends_one_wake_up_during_drain() {
     let world = World::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
@@ -61,7 +61,7 @@ async fn append_after_tombstone_sends_one_wake_up_during_drain() {
 
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
-async fn append_after_tombstone_sends_two_wake_ups_without_drain() {
+async fn append_repeated_after_tombstone_sends_two_wake_ups_without_drain() {
     let world = World::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -93,7 +93,7 @@ async fn append_fails_after_three_tombstones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn message_is_kept_if_it_cannot_be_requeued() {
+async fn message_that_cannot_be_requeued_is_kept() {
     let mut world = World::new();
     drained(&world, "test/a").await;
     let reachable = world.worker(Done);
@@ -199,7 +199,7 @@ async fn suspect_runs_after_other_orders_of_batch() {
 
 /// If the process dies again while the suspect waits, that must count no attempt.
 #[tokio::test(start_paused = true)]
-async fn suspect_is_taken_over_after_other_orders_finish() {
+async fn suspects_lease_is_taken_over_after_other_orders_finish() {
     let world = World::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;

@@ -16,7 +16,7 @@ async fn deleted_message_does_not_return() {
 }
 
 #[tokio::test]
-async fn latest_receipt_handle_deletes_message_after_timeout() {
+async fn newest_receipt_handle_deletes_message_after_visibility_timeout() {
     let queue = Fixture::with(1, 100).await;
     queue.send("done late").await;
     let message = queue.receive_one().await;
@@ -38,7 +38,7 @@ async fn older_receipt_handle_does_not_delete_message() {
 }
 
 #[tokio::test]
-async fn visibility_extension_counts_from_the_change() {
+async fn new_visibility_timeout_counts_from_the_change_not_the_receive() {
     let queue = Fixture::with(2, 100).await;
     queue.send("slow").await;
     let message = queue.receive_one().await;

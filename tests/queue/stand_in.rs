@@ -53,7 +53,7 @@ async fn delete(sqs: &Client, url: &str, handle: &str) {
 }
 
 #[tokio::test]
-async fn queue_keeps_answered_requests_after_being_killed() {
+async fn killed_queue_keeps_effect_of_every_answered_request() {
     let path = unused_file("killed");
     let (mut child, sqs, url) = serve_elsewhere(&path);
     for body in 0..100 {

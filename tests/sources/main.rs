@@ -423,7 +423,7 @@ async fn worker_with_slow_clock_notices_source_removal() {
 
 /// Otherwise a webhook that comes right after the pause would wait for a quarter of an hour.
 #[tokio::test(start_paused = true)]
-async fn worker_rereads_document_before_requeueing_paused_delivery() {
+async fn worker_rereads_document_before_requeueing_for_paused_source() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[]));
     let resumed = document(&[("second", OLD)]);
     script.set_text(format!("{resumed}paused = true\n"));
@@ -451,7 +451,7 @@ async fn worker_rereads_document_before_requeueing_paused_delivery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn worker_requeues_delivery_of_unknown_source() {
+async fn worker_requeues_wake_up_for_delivery_of_unknown_source() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;

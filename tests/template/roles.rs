@@ -16,7 +16,7 @@ use crate::{
 type Grant = (String, String, String);
 
 #[tokio::test(start_paused = true)]
-async fn role_grants_exactly_the_functions_requests() {
+async fn role_allows_exactly_the_requests_its_function_makes() {
     let asked = asked().await;
     let functions = "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails";
     for given in [

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuitable_options_deliver_and_stale_get_a_note() {
+    fn note_says_why_deliver_or_stale_option_is_unsuitable() {
         let noted = |provider: &str, rest: &str| {
             let all = advice(provider, &format!("secrets = ['whsec_c2VjcmV0']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_providers_default_rule_causes_no_warning() {
+    fn each_providers_default_entity_rule_causes_no_warning() {
         let mut with_examples = 0;
         for name in providers::NAMES {
             let Some(rule) = providers::rule_of(name) else { continue };

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn rewritten_bodies_include_serde_json_formats() {
+    fn rewritten_bodies_include_compact_and_pretty_serde_json() {
         let value: serde_json::Value = serde_json::from_str(r#"{"a":[1,{"b":"é/"}],"c":{}}"#).unwrap();
         let (compact, pretty) = (serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap());
         for (at_hand, signed) in [(&compact, &pretty), (&pretty, &compact)] {

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_reports_run_overlapping_the_preceding_group() {
+    fn audit_reports_overlap_of_a_run_with_the_preceding_group() {
         let with = |token, run: Run| Run { token: FencingToken(token), ..run };
         let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
         let all = [sent("1", 0), sent("2", 5), sent("3", 8)];

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_differing_only_in_numbers_are_grouped() {
+    fn errors_differing_only_in_numbers_are_treated_as_equal() {
         assert_eq!(alike("order 450789469 took 10000 ms: 503"), "order … took … ms: 503");
         let wants = |error: &str| Filter { error: Some(error.into()), ..Filter::default() };
         assert!(wants("order … took").takes(None, Some("order 1042 took 5 ms"), None));
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn overview_groups_are_sorted_by_urgency() {
+    fn overview_sorts_groups_of_orders_by_urgency() {
         let mut seen = Overview::default();
         seen.order(&order("shop/order/9").with(a::PENDING_SINCE, 7_u32), NOW);
         for row in [blocked("shop/order/1", 300, "no 1001"), blocked("shop/order/2", 200, "no 1002")] {

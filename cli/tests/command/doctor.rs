@@ -160,7 +160,7 @@ fn warning_says_dead_letter_may_be_only_copy() {
 }
 
 #[test]
-fn alarm_topic_key_and_subscribers_are_checked() {
+fn kms_key_and_subscribers_of_alarm_topic_are_checked() {
     let stack = well();
     let aws = &stack.aws;
     let asked = || {

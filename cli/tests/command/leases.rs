@@ -19,7 +19,7 @@ fn run_under_lease(local: &Local, options: &[&str], script: &str) -> Output {
 }
 
 #[test]
-fn program_runs_under_lease_and_passes_exit_code() {
+fn program_runs_under_lease_and_its_exit_code_is_returned() {
     let local = Local::start(&[]);
     let script = "serializer lease get {target} {key}; echo under $SERIALIZER_TOKEN of $SERIALIZER_KEY; exit 7";
     let done = run_under_lease(&local, &[], script);

@@ -118,7 +118,7 @@ fn unknown_outcome_is_refused_with_nearest_suggestion() {
 }
 
 #[test]
-fn filter_matching_nothing_is_refused_or_reported() {
+fn listen_refuses_unknown_source_and_reports_unknown_order() {
     let mut local = Local::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");

@@ -70,7 +70,7 @@ fn verify_reports_webhook_fields_and_signed_parts() {
 }
 
 #[test]
-fn verify_reports_the_providers_signed_parts() {
+fn verify_lists_the_parts_that_each_provider_signs() {
     let covered = |provider, secret, more: &[&str], headers: &[&str], body: &str| {
         let mut sent = signed(provider, secret, more, body.as_bytes());
         sent.extend(headers.iter().map(|header| (*header).to_owned()));

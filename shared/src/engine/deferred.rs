@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn deferral_pause_doubles_up_to_five_minutes() {
+    fn requeue_delay_of_deferred_delivery_doubles_up_to_five_minutes() {
         let mut deferred = Deferred::of(&incoming(vec![]), Trace::default()).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..7 {

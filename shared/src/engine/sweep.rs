@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_wakes_no_entity_leased_or_in_retry_or_yield_wait() {
+    fn sweep_wakes_no_entity_that_is_leased_or_waits_for_retry_or_yield() {
         let second = Duration::from_secs(1);
         let forgotten = forgotten();
         assert!(needs_wake_up(&forgotten, NOW));

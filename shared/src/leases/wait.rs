@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn lease_waiter_reads_lease_and_deliveries_turn_from_row() {
+    fn lease_waiter_reads_lease_and_time_reserved_for_deliveries() {
         let seen = held(LeaseKind::Drain, NOW);
         assert_eq!(seen_row(Some(seen.clone()), NOW), Acquired::Held(seen.clone()));
         let free = EntityState { held: None, ..seen };

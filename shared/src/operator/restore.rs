@@ -496,7 +496,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_round_trips_through_its_log_text() {
+    fn restore_report_round_trips_through_its_log_text() {
         for is_on_hold in [false, true] {
             let report = RestoreReport {
                 parked: 1,
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn findings_keep_the_newest_delivery_of_each_source() {
+    fn restore_findings_keep_newest_delivery_of_each_source() {
         let (mut found, source) = (Found::default(), SourceName::parse("shop").unwrap());
         for (received_at, is_change, newest) in [(2, true, 2), (3, true, 3), (1, false, 3)] {
             let delivery = Newest { provider: None, received_at: Timestamp::from_secs(received_at) };

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_waits_double_up_to_failure_class_limit() {
+    fn retry_wait_doubles_until_longest_wait_of_failure_class() {
         let policy = RetryPolicy::default();
         for (class, longest) in
             [(FailureClass::Failed, 600), (FailureClass::Unanswered, 900), (FailureClass::Unavailable, 300)]
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn inherited_waiting_time_never_exceeds_delivery_age() {
+    fn only_unavailable_waiting_time_is_inherited_and_can_be_capped() {
         let carried =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).carried();
         assert_eq!(carried, Retries::default().after(FailureClass::Unavailable, 3 * DAY));

@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn redriven_delivery_is_not_compared_with_adjacent_periods() {
+    fn redriven_delivery_is_not_sought_in_adjacent_retry_periods() {
         let identity =
             Identity { source: SourceName::parse("shop").unwrap(), delivery_id: received("{}", 1000, 60), redrive: 1 };
         assert_eq!(identity.adjacent_hashes().count(), 0);
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn sender_id_identifies_delivery_in_every_retry_period() {
+    fn senders_delivery_id_is_the_same_in_every_retry_period() {
         let hash = DeliveryId::from_body(b"{}").0;
         for id in ["evt_1".to_owned(), "a~5".into(), hash.clone(), format!("{hash}~x"), format!("{hash}@5")] {
             let id = DeliveryId(id);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn delivery_with_overlong_hash_id_is_repeat_in_next_period() {
+    fn overlong_id_with_body_hash_is_repeat_in_next_retry_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
         let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));

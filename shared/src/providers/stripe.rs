@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_signed_time_is_mismatch_not_stale() {
+    fn changed_signed_time_yields_mismatch_instead_of_stale() {
         assert_eq!(verify(&format!("t={},v1={GOOD}", SIGNED_AT - 9000)), Err(Unverified::Mismatch));
     }
 

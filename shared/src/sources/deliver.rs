@@ -113,7 +113,7 @@ mod tests {
     use crate::sources::shop;
 
     #[test]
-    fn options_deliver_and_linger_are_parsed() {
+    fn deliver_and_linger_options_are_parsed() {
         let of = |options: &str| shop(options).map(|shop| (shop.deliver, shop.linger)).unwrap();
         assert_eq!(of(""), (Deliver::Each, None));
         assert_eq!(of("deliver = 'each'"), (Deliver::Each, None));
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_options_deliver_and_linger_are_refused() {
+    fn invalid_deliver_and_linger_options_are_refused() {
         let refused = |options: &str| shop(options).unwrap_err();
         for (options, reason) in [
             ("deliver = { up_to = 1 }", "`deliver.up_to` must be 2 to 25"),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn template_fields_are_filled_in_place() {
+    fn template_fields_are_replaced_by_their_values() {
         let template = Template::parse("order/{/a/b}-{header:X-Shop}!").unwrap();
         let filled = template.fill("a topic", |field| Some(format!("<{field}>").into()));
         assert_eq!(filled.as_deref(), Some("order/</a/b>-<header:x-shop>!"));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn accepted_metric_is_counted_by_source() {
+    fn accepted_metric_has_the_source_as_dimension() {
         let parsed = declared(&[(Metric::FailedWakeUps, 1), (Metric::Accepted, 1)]);
         let directives = [directive(&json!([["source"]]), &["Accepted"]), directive(&json!([[]]), &["FailedWakeUps"])];
         assert_eq!(parsed["_aws"]["CloudWatchMetrics"], json!(directives));

@@ -31,7 +31,7 @@ async fn history_says_whether_older_entries_exist() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_spans_more_than_a_page() {
+async fn history_continues_beyond_the_first_page() {
     let (world, first) = applied(120).await;
     let settled = settled(&world, 120).await;
     assert_eq!((settled.places.len(), settled.places.keys().next()), (120, Some(&first)));

@@ -51,7 +51,7 @@ async fn concurrent_rewinds_run_deliveries_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_rewind_and_its_end_lose_no_delivery() {
+async fn concurrent_rewind_and_end_of_rewind_lose_no_delivery() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
     let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");

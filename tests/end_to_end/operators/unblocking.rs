@@ -5,7 +5,7 @@ use tests::prelude::*;
 use super::{DAY, every_meeting, stopping};
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_unblocks_leave_order_blocked_or_running() {
+async fn concurrent_unblocks_leave_no_order_stuck() {
     let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
     every_meeting(World::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
@@ -84,7 +84,7 @@ async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unblock_of_expired_block_keeps_existing_delivery() {
+async fn unblock_of_order_blocked_as_expired_keeps_existing_delivery() {
     let world = World::blocked().await;
     let key = entity_row(&entity());
     let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());

@@ -48,7 +48,7 @@ async fn rewind_of_last_delivery_can_be_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_spans_more_than_a_page() {
+async fn rewind_continues_beyond_the_first_page() {
     let world = applied(120).await;
     rewound(&world, 0).await;
     assert_eq!(done(ended(&world).await).applied, 120);
@@ -59,7 +59,7 @@ async fn rewind_spans_more_than_a_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn crash_while_ending_rewind_keeps_token_of_earlier_run() {
+async fn crash_while_ending_rewind_keeps_the_run_token() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -119,7 +119,7 @@ async fn waiting_time_after_ended_rewind_counts_from_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delivery_arriving_while_rewind_ends_starts_waiting_time() {
+async fn waiting_time_counts_from_delivery_arriving_while_rewind_ends() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn email_in_key_or_deep_value_is_redacted() {
+    fn email_in_json_key_or_nested_value_is_redacted() {
         assert_eq!(shown(r#"{"a@b.example":1}"#), r#"{"[redacted]":1}"#);
         let deep = "[".repeat(100) + "\"jon@example.com\"" + &"]".repeat(100);
         assert!(!shown(&deep).contains("jon"));

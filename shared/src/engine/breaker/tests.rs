@@ -126,7 +126,7 @@ fn successful_probe_closes_the_breaker() {
 }
 
 #[test]
-fn any_success_closes_the_breaker() {
+fn success_of_start_before_opening_closes_the_breaker() {
     let mut clocked = Clocked::default();
     let slow = clocked.start(9);
     for number in 1..=3 {

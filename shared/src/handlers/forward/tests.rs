@@ -243,7 +243,7 @@ async fn answer_applies_to_the_whole_group() {
 }
 
 #[tokio::test]
-async fn latest_delivery_carries_superseded_count() {
+async fn forwarded_request_has_count_of_superseded_deliveries() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let mut latest = delivery("7", "shop/order/7");
     latest.superseded = 4;

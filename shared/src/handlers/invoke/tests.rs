@@ -174,7 +174,7 @@ async fn function_error_header_marks_a_failure() {
 }
 
 #[tokio::test]
-async fn silent_function_is_unanswered_before_handler_timeout() {
+async fn silent_function_yields_unanswered_outcome_before_handler_timeout() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
     let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
     assert_eq!(late, Outcome::unanswered(format!("no answer within 0.3 s from {}, {ORDERS}", endpoint.url())));
@@ -182,7 +182,7 @@ async fn silent_function_is_unanswered_before_handler_timeout() {
 }
 
 #[tokio::test]
-async fn refused_call_is_unavailable_and_incomplete_answer_unanswered() {
+async fn outcome_is_unavailable_if_call_refused_unanswered_if_cut_off() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());

@@ -83,7 +83,7 @@ fn claim_after_failed_attempt_needs_no_wake_up() {
 }
 
 #[test]
-fn failure_of_suspect_resets_vanished_count_to_one() {
+fn failed_start_of_suspect_resets_vanished_holder_count_to_one() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let suspect = row.with(a::SUSPECT, 7_u32);
     let fail = fail(&lease, &seen, 0, Retries::default());
@@ -155,7 +155,7 @@ fn unanswered_settle_and_release_is_recognised_by_head() {
 }
 
 #[test]
-fn refused_commit_is_repeated_only_after_a_new_hold() {
+fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
     let (lease, seen, row) = held(LeaseKind::Drain, 3);
     let decision = decision(&seen, &lease);
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
@@ -201,7 +201,7 @@ fn unanswered_block_is_recognised_by_token_and_reason() {
 }
 
 #[test]
-fn unanswered_operators_retry_is_recognised_by_ended_wait() {
+fn unanswered_retry_command_is_recognised_by_ended_wait() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn deliveries_turn_that_ended_or_ends_far_ahead_is_ignored() {
+    fn time_reserved_for_deliveries_is_ignored_if_past_or_far_ahead() {
         let (state, now) = (state(&claimed(1)), NOW);
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn drain_lease_is_granted_once_retry_wait_and_yield_are_over() {
+    fn drain_lease_is_refused_during_retry_wait_or_yield() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
         let (until, awaited) = (NOW + LENGTH, Some(state.token));

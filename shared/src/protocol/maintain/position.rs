@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn late_tick_finds_no_due_sweep_segment() {
+    fn tick_older_than_last_sweep_finds_no_due_segment() {
         let mut turn = SweepTurn::first(TICK + TURN);
         turns(&mut turn, TICK + TURN);
         assert!(!turn.is_due(TICK));

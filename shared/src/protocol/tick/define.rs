@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn job_is_defined_only_if_free_and_unchanged() {
+    fn job_definition_is_written_only_if_job_is_idle_and_unchanged() {
         let entity = job_entity(&"x".repeat(LONGEST_NAME)).unwrap();
         let seen = JobState::parse(&free()).unwrap();
         let define =

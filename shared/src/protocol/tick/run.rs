@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn tick_is_taken_over_a_minute_after_lease_expiry() {
+    fn job_lease_is_taken_over_a_minute_after_its_expiry() {
         let take_over = |tick, now| {
             let seen = JobState::parse(&fullest()).unwrap();
             lands(&TakeOverTick { start: start(tick, now), seen }.write(), &fullest())
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_give_up_of_tick_is_recognised_by_token() {
+    fn unanswered_write_that_gives_up_tick_is_recognised_by_token() {
         let seen = JobState::parse(&fullest()).unwrap();
         let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
         let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();

@@ -35,7 +35,7 @@ fn answered(answer: Acquired, left: Duration, look: Option<Duration>) -> Acquire
 }
 
 #[test]
-fn entity_empty_blocked_on_hold_or_free_needs_no_drain() {
+fn entity_empty_or_blocked_or_on_hold_or_released_needs_no_drain() {
     assert_eq!(answered(Acquired::Empty, AMPLE, None), AcquireStep::NothingToDo);
     assert_eq!(answered(Acquired::Stopped, AMPLE, None), AcquireStep::NothingToDo);
     let free = EntityState { held: None, ..held(LeaseKind::Drain, NOW) };

@@ -159,7 +159,7 @@ fn waiting_delivery_is_started() {
 }
 
 #[test]
-fn drain_releases_entity_empty_blocked_or_on_hold() {
+fn drain_releases_entity_if_empty_or_blocked_or_on_hold() {
     assert_eq!(next(&Drain::granted(row(7, 7), MEMORY), MOMENT), Step::ReleaseEmpty);
     assert_eq!(after(|state| state.blocked = Some(BlockReason::Attempts)), Step::Release);
     assert_eq!(after(|state| state.hold = on_hold()), Step::Release);
@@ -411,7 +411,7 @@ fn only_applied_delivery_advances_newest_event_time() {
 }
 
 #[test]
-fn settle_moves_pending_since_to_next_arrival() {
+fn pending_since_after_settle_is_never_later_than_next_arrival() {
     let since = |tail, read| drain(row(7, tail), read).decision(ended(Settlement::Applied), NOW, None).pending_since;
     // In turn, the next delivery was read, was not read, and does not exist yet.
     assert_eq!(since(9, 2), Some(Timestamp::from_millis(9)));

@@ -204,7 +204,7 @@ async fn paypal_webhook_with_any_changed_part_is_refused() {
 }
 
 #[tokio::test]
-async fn paypal_certificate_needs_name_validity_and_trusted_issuer() {
+async fn paypal_certificate_needs_right_name_dates_and_trusted_issuer() {
     let (known, unknown) = (authority("a known one"), authority("an unknown one"));
     let headers = transmission("ours", BODY);
     let other_key = {

@@ -47,7 +47,7 @@ fn group_ends_at_option_limit_or_page_end_or_full_row() {
 }
 
 #[test]
-fn group_has_no_repeat_no_tombstone_and_one_source() {
+fn group_has_one_source_and_no_repeat_or_tombstone() {
     let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
     let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
     assert_eq!(with(incoming("D9", 9)), several(2));
@@ -70,7 +70,7 @@ fn group_has_no_repeat_no_tombstone_and_one_source() {
 }
 
 #[test]
-fn latest_delivery_supersedes_only_its_topic_family() {
+fn newest_delivery_supersedes_only_its_family_under_policy_latest() {
     let mut refund = incoming("D9", 9);
     refund.family = "refunds".into();
     let rows = || vec![stored(&incoming("D8", 8), 8), stored(&refund, 9), stored(&incoming("D10", 10), 10)];
@@ -80,7 +80,7 @@ fn latest_delivery_supersedes_only_its_topic_family() {
 
 /// A group's last delivery may have an earlier event time than a delivery before it.
 #[test]
-fn latest_delivery_supersedes_no_newer_event() {
+fn last_delivery_of_group_supersedes_no_newer_event() {
     let rows = |times: [Option<u64>; 4]| {
         let timed = |(at, time): (u64, Option<u64>)| {
             let event_time = time.map(Timestamp::from_millis);
@@ -177,7 +177,7 @@ fn not_now_answer_does_not_split_the_group() {
 }
 
 #[test]
-fn final_failed_attempt_of_latest_delivery_splits_group() {
+fn final_failed_attempt_under_policy_latest_splits_the_group() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
         let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
@@ -194,7 +194,7 @@ fn final_failed_attempt_of_latest_delivery_splits_group() {
 
 /// The sources document may have been changed to allow fewer attempts than were already made.
 #[test]
-fn attempts_of_latest_delivery_park_no_other_delivery() {
+fn attempts_under_policy_latest_park_no_other_delivery() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
     let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
@@ -204,7 +204,7 @@ fn attempts_of_latest_delivery_park_no_other_delivery() {
 
 /// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
-fn attempts_of_latest_group_do_not_count_after_change_to_each() {
+fn attempts_under_policy_latest_do_not_count_after_change_to_each() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
     let alone = roomy(stood_for(7), 9, page(5));

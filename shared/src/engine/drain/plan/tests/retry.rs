@@ -42,7 +42,7 @@ fn handler_outcome_decides_the_next_step() {
 }
 
 #[test]
-fn short_requested_wait_uses_up_limit_like_full_backoff() {
+fn retry_limit_counts_backoff_even_if_requested_wait_is_shorter() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
         Group::ONE,
@@ -124,7 +124,7 @@ fn unavailable_destination_parks_delivery_at_half_the_retention() {
 /// The delivery in front is an hour old. It inherits waits of three hours from the delivery before
 /// it.
 #[test]
-fn inherited_waiting_time_never_exceeds_delivery_age() {
+fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
     let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
     let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
