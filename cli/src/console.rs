@@ -31,6 +31,8 @@ pub struct Watched {
     /// The command-line options that name this deployment, such as ` --local` or ` --stack …`; an empty text if there
     /// are none.
     pub option: String,
+    /// Whether the engines run on this machine, where reading costs nothing.
+    pub is_local: bool,
     pub name: String,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,

@@ -176,6 +176,7 @@ pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>)
         store,
         env: deployment.env.clone(),
         option: " --local".to_owned(),
+        is_local: true,
         name: "the local run at http://127.0.0.1:9000".to_owned(),
         story,
         by: "ada".to_owned(),

@@ -97,7 +97,7 @@ impl Watch {
             }
             Source::Rows(at) => rows(&self.shared, at).await.map(|statuses| {
                 let mut found = lanes_of_rows(&statuses, &self.filter);
-                found.1["price"] = price(&statuses.orders, !self.shared.watched.option.is_empty()).into();
+                found.1["price"] = price(&statuses.orders, self.shared.watched.is_local).into();
                 found
             }),
         };
@@ -320,7 +320,7 @@ async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses,
         }
         let env = &shared.watched.env;
         let age = env.now().since(statuses.orders.at);
-        let keeps = statuses.orders.keeps(!shared.watched.option.is_empty());
+        let keeps = statuses.orders.keeps(shared.watched.is_local);
         env.sleep(keeps.saturating_sub(age).max(Duration::from_millis(100))).await;
     }
 }

@@ -120,7 +120,7 @@ impl Readings {
     ) -> Result<Arc<Reading>, OperatorError> {
         let _making = self.making.lock().await;
         let now = watched.env.now();
-        let is_local = !watched.option.is_empty();
+        let is_local = watched.is_local;
         let fits = |reading: &Arc<Reading>| {
             let is_deep = depth == Depth::Free || reading.unread.is_empty();
             is_deep && now.since(reading.at) < reading.keeps(is_local)
@@ -137,7 +137,7 @@ impl Readings {
     /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so pages reuse it for
     /// longer.
     pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
-        let (now, is_local) = (watched.env.now(), !watched.option.is_empty());
+        let (now, is_local) = (watched.env.now(), watched.is_local);
         let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
         let kept = self.kept()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
         match kept {

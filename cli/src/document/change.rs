@@ -35,13 +35,31 @@ pub async fn apply(
     agree: impl Fn(&Change) -> Result<bool>,
 ) -> Result<Changed> {
     let mut found = place.read().await?;
+    let changed = edited(place, &mut found, worker_timeout, edit, agree).await;
+    match changed {
+        Ok(Changed::Done(..)) => changed,
+        Ok(Changed::Declined) => match restore(place, found.as_ref()).await {
+            Some(Err(note)) => bail!(note),
+            Some(Ok(_)) | None => Ok(Changed::Declined),
+        },
+        Err(error) => match restore(place, found.as_ref()).await {
+            Some(Ok(note) | Err(note)) => Err(error.context(note)),
+            None => Err(error),
+        },
+    }
+}
+
+/// Sets `found` to the newest document that it read or replaced.
+async fn edited(
+    place: &Place,
+    found: &mut Option<Found>,
+    worker_timeout: u64,
+    edit: impl Fn(&mut Text) -> Result<()>,
+    agree: impl Fn(&Change) -> Result<bool>,
+) -> Result<Changed> {
     let mut agreed: Option<Vec<String>> = None;
     for _ in 0..ATTEMPTS {
-        let change = make(place, found.as_ref(), worker_timeout, &edit);
-        let change = match change {
-            Ok(change) => change,
-            Err(error) => return Err(restore(place, found.as_ref(), error).await),
-        };
+        let change = make(place, found.as_ref(), worker_timeout, &edit)?;
         // An unchanged difference needs no second confirmation.
         if agreed.as_ref() != Some(&change.lines) {
             if !agree(&change)? {
@@ -51,9 +69,7 @@ pub async fn apply(
         }
         match place.write(found.as_ref(), &change.text).await? {
             Written::Done(version) => return Ok(Changed::Done(change, version)),
-            Written::Overtaken(theirs) => {
-                found = Some(theirs);
-            }
+            Written::Overtaken(theirs) => *found = Some(theirs),
         }
     }
     bail!(
@@ -61,19 +77,20 @@ pub async fn apply(
     )
 }
 
-/// Restores another writer's document after `error`, if this command has overwritten that document. Returns `error`,
-/// with a note about the overwritten document.
-async fn restore(place: &Place, found: Option<&Found>, error: anyhow::Error) -> anyhow::Error {
-    let Some((theirs, version)) = found.and_then(|found| Some((found, found.replaced_by()?))) else { return error };
-    match place.write(Some(theirs), &theirs.text).await {
+/// Writes another writer's document again, if this command has overwritten it. Returns a sentence that says whether
+/// their version is restored; `None` if nothing was overwritten.
+async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, String>> {
+    let theirs = found?;
+    let version = theirs.replaced_by()?;
+    Some(match place.write(Some(theirs), &theirs.text).await {
         Ok(Written::Done(_)) => {
-            error.context(format!("somebody else wrote {place} at the same time; their version is restored"))
+            Ok(format!("somebody else wrote {place} at the same time; their version is restored"))
         }
-        Ok(Written::Overtaken(_)) | Err(_) => error.context(format!(
+        Ok(Written::Overtaken(_)) | Err(_) => Err(format!(
             "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare it with \
              the version before"
         )),
-    }
+    })
 }
 
 fn make(

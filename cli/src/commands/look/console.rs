@@ -56,6 +56,7 @@ fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
         store: deployment.parts.store.clone(),
         env: deployment.env.clone(),
         option: deployment.option.clone(),
+        is_local: deployment.is_local(),
         name,
         story: None,
         by,

@@ -490,7 +490,7 @@ fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
     let url = format!("http://{}", deployment.webhooks);
     let (option, name) = (local_option(&url), format!("the local run at {url}"));
     let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-    Watched { operator, store, env: Env::system(), option, name, story: Some(story), by }
+    Watched { operator, store, env: Env::system(), option, is_local: true, name, story: Some(story), by }
 }
 
 const AT_ONCE: Duration = Duration::from_secs(1);
