@@ -54,13 +54,9 @@ class Woven:
 
     def __init__(self, source, mutants):
         self.source = source
-        lines = source.split(b"\n")
-        self.lines, self.starts = lines, [0]
-        for line in lines:
-            self.starts.append(self.starts[-1] + len(line) + 1)
+        self.lines = source.splitlines(keepends=True)
         self.root = tree_sitter.Parser(RUST).parse(source).root_node
-        self.expressions, self.arms, self.fields = defaultdict(list), defaultdict(list), defaultdict(list)
-        self.values = defaultdict(list)
+        self.values, self.expressions, self.arms, self.fields = (defaultdict(list) for _ in range(4))
         self.alone, self.broken = [], []
         for mutant in mutants:
             try:
@@ -69,9 +65,7 @@ class Woven:
                 self.broken.append(mutant)
             except OfItsOwn:
                 self.alone.append(mutant)
-        text = self.between(0, self.root.start_byte) + self.render(self.root)
-        self.text = text + source[self.root.end_byte :].decode()
-        assert not self.values, f"not written: {self.values}"
+        self.text = self.write()
         written = self.text.encode()
         self.at = {}
         for found in re.finditer(rb"/\*<(\d+)\*/", written):
@@ -79,7 +73,8 @@ class Woven:
 
     def offset(self, at):
         """In bytes; cargo-mutants counts lines, and characters in them, from one."""
-        return self.starts[at["line"] - 1] + len(self.lines[at["line"] - 1].decode()[: at["column"] - 1].encode())
+        before, line = self.lines[: at["line"] - 1], self.lines[at["line"] - 1]
+        return len(b"".join(before)) + len(line.decode()[: at["column"] - 1].encode())
 
     def place(self, mutant):
         start, end = self.offset(mutant["span"]["start"]), self.offset(mutant["span"]["end"])
@@ -88,13 +83,11 @@ class Woven:
         token = self.root.descendant_for_byte_range(start, end)
         around = self.root.named_descendant_for_byte_range(start, end)
         if genre == "FnValue":
-            function = ancestor(around, "function_item")
-            head = self.source[function.start_byte : function.child_by_field_name("body").start_byte]
-            if re.search(rb"\bconst\s+fn\b|->.*\bimpl\b", head, re.S):
+            if re.search(rb"\bconst\s+fn\b|->.*\bimpl\b", self.head(ancestor(around, "function_item")), re.S):
                 raise OfItsOwn
             self.values[start].append(mutant)
             return
-        self.constant(around)
+        self.refuse_constant(around)
         if genre == "BinaryOperator":
             whole = token.parent
             if whole.type == "let_chain":
@@ -102,16 +95,16 @@ class Woven:
             # Another operator may have another precedence, so the whole chain is rewritten.
             while whole.type == "binary_expression" and whole.parent.type == "binary_expression":
                 whole = whole.parent
-            self.expressions[whole.id].append(mutant)
+            self.expressions[whole].append(mutant)
         elif genre == "UnaryOperator":
-            self.expressions[ancestor(token, "unary_expression", "negative_literal").id].append(mutant)
+            self.expressions[ancestor(token, "unary_expression", "negative_literal")].append(mutant)
         elif genre in ("MatchArm", "MatchArmGuard"):
             arm = ancestor(around, "match_arm")
             others = [one.child_by_field_name("pattern").text for one in siblings(arm, "match_arm")]
             # Arms with a condition do not count towards exhaustiveness.
             if genre == "MatchArm" and not any(re.fullmatch(rb"[a-z_]\w*|\(_(, _)*\)", other) for other in others):
                 raise NotWoven
-            self.arms[arm.id].append(mutant)
+            self.arms[arm].append(mutant)
         elif genre == "StructField":
             field = self.root.named_descendant_for_byte_range(start, start + 1)
             field = ancestor(field, "field_initializer", "shorthand_field_initializer")
@@ -120,85 +113,74 @@ class Woven:
             # The base would be moved before the other fields.
             if re.fullmatch(r"[a-z_]\w*", mutant["base"]):
                 raise OfItsOwn
-            self.fields[field.id].append(mutant)
+            self.fields[field].append(mutant)
         else:
             raise ValueError(f"cargo-mutants knows a new genre: {genre}")
 
-    def constant(self, node):
+    def head(self, function):
+        return self.source[function.start_byte : function.child_by_field_name("body").start_byte]
+
+    def refuse_constant(self, node):
         while node is not None and node.type != "function_item":
             if node.type in ("const_item", "static_item", "array_type"):
                 raise OfItsOwn
             node = node.parent
-        if node and re.search(rb"\bconst\s+fn\b", self.source[node.start_byte : node.child_by_field_name("body").start_byte]):
+        if node and re.search(rb"\bconst\s+fn\b", self.head(node)):
             raise OfItsOwn
 
-    def changed(self, node, mutant):
-        """The text of a node with this mutant in it."""
-        start, end = mutant["range"]
-        before, after = self.source[node.start_byte : start], self.source[end : node.end_byte]
-        return marked(mutant, f"{before.decode()} {mutant['replacement']} {after.decode()}")
+    def write(self):
+        """The source with a text before and after each place."""
+        placed = [self.around_field(node, here) for node, here in self.fields.items()]
+        placed += [self.around_guard(node, here) for node, here in self.arms.items()]
+        placed += [self.around_expression(node, here) for node, here in self.expressions.items()]
+        # What is around another place comes first, and ends last. Fields and guards may be expressions.
+        placed.sort(key=lambda place: (place[0], -place[1]))
+        added = [(start, 2, number, before) for number, (start, _, before, _) in enumerate(placed)]
+        added += [(end, 0, -number, after) for number, (_, end, _, after) in enumerate(placed)]
+        for start, here in self.values.items():
+            returns = (f"if {switch(one)} {{ return {marked(one, one['replacement'])}; }} " for one in here)
+            added.append((start, 1, 0, "".join(returns)))
+        text, at = "", 0
+        for place, _, _, addition in sorted(added):
+            text += self.source[at:place].decode() + addition
+            at = place
+        return text + self.source[at:].decode()
 
-    def between(self, start, end):
-        """What is written from here to there, functions' values at their places."""
-        text, at = "", start
-        for point in sorted(point for point in self.values if start <= point < end):
-            text += self.source[at:point].decode()
-            for mutant in self.values.pop(point):
-                text += f"if {switch(mutant)} {{ return {marked(mutant, mutant['replacement'])}; }} "
-            at = point
-        return text + self.source[at:end].decode()
+    def around_expression(self, node, mutants):
+        choices = ""
+        for mutant in mutants:
+            start, end = mutant["range"]
+            before, after = self.source[node.start_byte : start].decode(), self.source[end : node.end_byte].decode()
+            changed = marked(mutant, f"{before} {mutant['replacement']} {after}")
+            choices += f"if {switch(mutant)} {{ {changed} }} else "
+        return node.start_byte, node.end_byte, f"({choices}{{ ", " })"
 
-    def pieces(self, node, start):
-        """What a node consists of, from `start` on."""
-        text, at = "", start
-        for child in node.children:
-            if child.start_byte >= start:
-                text += self.between(at, child.start_byte) + self.render(child)
-                at = child.end_byte
-        return text + self.between(at, node.end_byte)
-
-    def render(self, node):
-        # A function's first statement begins at the place of its value.
-        before = self.between(node.start_byte, node.start_byte + 1)[:-1] if node.start_byte in self.values else ""
-        if node.id in self.expressions:
-            choices = "".join(f"if {switch(one)} {{ {self.changed(node, one)} }} else " for one in self.expressions[node.id])
-            return f"{before}({choices}{{ {self.pieces(node, node.start_byte)} }})"
-        if node.id in self.arms:
-            return before + self.arm(node)
-        if node.id in self.fields:
-            return before + self.field(node)
-        if not node.children:
-            return before + self.source[node.start_byte : node.end_byte].decode()
-        return before + self.pieces(node, node.start_byte)
-
-    def arm(self, node):
-        pattern = node.child_by_field_name("pattern")
+    def around_guard(self, arm, mutants):
+        guard = ""
+        for mutant in mutants:
+            is_on = marked(mutant, switch(mutant))
+            guard = f"({is_on} || {guard}" if mutant["replacement"] == "true" else f"(!{is_on} && {guard}"
+        pattern = arm.child_by_field_name("pattern")
         condition = pattern.child_by_field_name("condition")
-        guard = f"({self.render(condition)})" if condition else "true"
-        end = condition.start_byte if condition else pattern.end_byte
-        text = re.sub(r"\bif\s*$", "", self.source[node.start_byte : end].decode())
-        for mutant in self.arms[node.id]:
-            if mutant["replacement"] == "true":
-                guard = f"({marked(mutant, switch(mutant))} || {guard})"
-            else:
-                guard = f"(!{marked(mutant, switch(mutant))} && {guard})"
-        return f"{text} if {guard}{self.pieces(node, pattern.end_byte)}"
+        if condition:
+            return condition.start_byte, condition.end_byte, f"{guard}(", ")" * (len(mutants) + 1)
+        return pattern.end_byte, pattern.end_byte, f" if {guard}true{')' * len(mutants)}", ""
 
-    def field(self, node):
-        name = node.children[0].text.decode() if node.children else node.text.decode()
-        value = self.render(node.children[-1]) if node.type == "field_initializer" else name
-        for mutant in self.fields[node.id]:
-            value = f"if {switch(mutant)} {{ {marked(mutant, '(' + mutant['base'] + ').' + name)} }} else {{ {value} }}"
-        return f"{name}: {value}"
+    def around_field(self, field, mutants):
+        name = (field.children[0] if field.children else field).text.decode()
+        is_short = field.type == "shorthand_field_initializer"
+        value = field if is_short else field.children[-1]
+        before = f"{name}: " if is_short else ""
+        for mutant in reversed(mutants):
+            before += f"if {switch(mutant)} {{ {marked(mutant, '(' + mutant['base'] + ').' + name)} }} else {{ "
+        return value.start_byte, value.end_byte, before, " }" * len(mutants)
 
 
 def alone(text, mutant):
     """A file's text with this mutant in it, and no other."""
-    lines = text.splitlines(keepends=True)
-    (first, last) = mutant["span"]["start"], mutant["span"]["end"]
-    before = "".join(lines[: first["line"] - 1]) + lines[first["line"] - 1][: first["column"] - 1]
-    after = lines[last["line"] - 1][last["column"] - 1 :] + "".join(lines[last["line"] :])
-    return f"{before} {mutant['replacement']} {after}"
+    lines, span = text.splitlines(keepends=True), mutant["span"]
+    start, end = (sum(map(len, lines[: at["line"] - 1])) + at["column"] - 1 for at in (span["start"], span["end"]))
+    return f"{text[:start]} {mutant['replacement']} {text[end:]}"
 
 
 def switch(mutant):
