@@ -1,7 +1,10 @@
 //! Changes of a document in Parameter Store or Secrets Manager. The command's own code and HTTP client make
 //! them, in an emulation that keeps versions as these services do.
 
-use std::sync::MutexGuard;
+use std::sync::{
+    MutexGuard,
+    atomic::{AtomicU32, Ordering},
+};
 
 use axum::{
     Router,
@@ -176,6 +179,20 @@ async fn conflicting_change_is_refused_and_concurrent_write_kept() {
         assert!(refused.ends_with("there is a source `ours` already"), "{refused}");
         assert_eq!(place.read().await.unwrap().unwrap().text, theirs, "{place}: {refused}");
     }
+}
+
+#[tokio::test]
+async fn declined_change_restores_concurrent_write() {
+    let stand_in = StandIn::with(&source("first"));
+    let [parameter, _] = stand_in.places().await;
+    let theirs = source("first") + &source("theirs");
+    stand_in.services().others.push(theirs.clone());
+    let asked = AtomicU32::new(0);
+    // The first question is answered with yes. Theirs changes the difference, so there is a second.
+    let edit = |text: &mut Text| text.insert(if text.has("theirs") { "other" } else { "ours" }, &fields());
+    let changed = apply(&parameter, 60, edit, |_| Ok(asked.fetch_add(1, Ordering::Relaxed) == 0)).await;
+    assert!(matches!(changed, Ok(Changed::Declined)));
+    assert_eq!((asked.into_inner(), parameter.read().await.unwrap().unwrap().text), (2, theirs));
 }
 
 #[tokio::test]

@@ -83,9 +83,7 @@ async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, 
     let theirs = found?;
     let version = theirs.replaced_by()?;
     Some(match place.write(Some(theirs), &theirs.text).await {
-        Ok(Written::Done(_)) => {
-            Ok(format!("somebody else wrote {place} at the same time; their version is restored"))
-        }
+        Ok(Written::Done(_)) => Ok(format!("somebody else wrote {place} at the same time; their version is restored")),
         Ok(Written::Overtaken(_)) | Err(_) => Err(format!(
             "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare it with \
              the version before"
