@@ -48,9 +48,9 @@ pub(crate) enum Command {
     Show(show::Show),
     /// Print events as they happen, or post each accepted delivery to a URL, such as one on this machine
     Listen(listen::Listen),
-    /// Serve a console for the browser, with the same views and actions
+    /// Serve these views and actions for the browser
     Console(commands::look::console::Console),
-    /// Check in the receipts that deliveries were settled in order, and none was applied twice
+    /// Check by the receipts that deliveries were settled in order, and none was applied twice
     Audit(audit::Audit),
     /// Let orders continue that are blocked or on hold: one or many
     Resume(resume::Resume),

@@ -42,7 +42,7 @@ use deployment::{DemoDeployment, Script};
 #[derive(Debug, Clone)]
 pub struct DemoOptions {
     pub plain: bool,
-    /// The file for the picture of an act. If several acts run, the picture shows the act `five`.
+    /// The file for the picture of the first act that is played.
     pub svg: Option<PathBuf>,
     pub acts: Vec<String>,
     pub data: Option<PathBuf>,
@@ -158,9 +158,9 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     if !plain {
         say!("{}\n", terminal::legend());
     }
-    let mut clean = true;
+    let (mut clean, mut svg) = (true, options.svg);
     for act in ACTS.iter().filter(|act| options.acts.is_empty() || options.acts.iter().any(|name| name == act.name)) {
-        let report = run_act(act, &mut deployment, &sources, &options, plain).await?;
+        let report = run_act(act, &mut deployment, &sources, svg.take(), plain).await?;
         clean &= report.verdict.is_clean();
     }
     deployment.local.stop().await?;
@@ -190,7 +190,7 @@ async fn run_act(
     act: &Act,
     deployment: &mut DemoDeployment,
     sources: &Sources,
-    options: &DemoOptions,
+    svg: Option<PathBuf>,
     plain: bool,
 ) -> Result<ActReport> {
     say!("{}\n{}", console::style(act.name).bold(), console::style(act.about).dim());
@@ -209,9 +209,7 @@ async fn run_act(
     shown.await?;
     let happenings = deployment.story.since(from);
     let picture = Picture::of(&happenings, end);
-    if let Some(path) = &options.svg
-        && (options.acts.len() == 1 || act.name == "five")
-    {
+    if let Some(path) = svg {
         std::fs::write(path, crate::view::lanes::svg::document(&picture, act.about))?;
     }
     let runs = deployment.journal.runs().split_off(runs_before);

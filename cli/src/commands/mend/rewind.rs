@@ -37,7 +37,7 @@ pub struct Rewind {
     end: bool,
     #[command(flatten)]
     because: RequiredReason,
-    /// Do it without asking
+    /// Do not ask
     #[arg(long, short = 'y')]
     yes: bool,
     /// Print the result as one JSON object; needs --yes

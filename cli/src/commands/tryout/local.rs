@@ -66,7 +66,7 @@ pub struct Local {
     /// Only these acts of the demonstration
     #[arg(long, requires = "demo", value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(demo::act_names().collect::<Vec<_>>()))]
     act: Vec<String>,
-    /// Write a picture of the first act, or of the act given by --act
+    /// Write a picture of the first act that is played
     #[arg(long, requires = "demo", value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print lines instead of drawing lanes

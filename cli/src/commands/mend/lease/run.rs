@@ -54,7 +54,7 @@ pub struct Run {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
-    /// Wait at most this long for another holder, in seconds
+    /// Wait at most this long for the lease, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     wait: u64,
     /// The lease's length, in seconds; if this machine dies, others wait up to this long

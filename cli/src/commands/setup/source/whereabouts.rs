@@ -28,7 +28,7 @@ use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
 pub(super) struct Document {
-    /// The file
+    /// The document's file
     #[arg(long, value_name = "FILE", group = "document")]
     sources: Option<PathBuf>,
     /// The SSM parameter's name
