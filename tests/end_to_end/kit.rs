@@ -21,6 +21,7 @@ enum Behaviour {
     Panics,
     Blocks,
     Fails,
+    Rejects,
     TriesUnderAnOldToken,
     HasNeverRoom,
     AsksForAnotherDay,
@@ -47,7 +48,8 @@ impl Handler for Planted {
             Behaviour::Panics if id == "1" => panic!("planted"),
             Behaviour::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
             Behaviour::Fails if id == "1" => return Ok(Outcome::retry("planted")),
-            Behaviour::Panics | Behaviour::Blocks | Behaviour::Fails => {}
+            Behaviour::Rejects if id == "1" => return Ok(Outcome::Reject("planted".into())),
+            Behaviour::Panics | Behaviour::Blocks | Behaviour::Fails | Behaviour::Rejects => {}
             Behaviour::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
             Behaviour::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
             Behaviour::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
@@ -111,11 +113,11 @@ fn test_kit_reports_each_planted_handler_mistake() {
     assert_eq!(found(Behaviour::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
     assert_eq!(found(Behaviour::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
     let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
-    for does in [Behaviour::Fails, Behaviour::HasNeverRoom, Behaviour::AsksForAnotherDay] {
+    for does in [Behaviour::Fails, Behaviour::Rejects, Behaviour::HasNeverRoom, Behaviour::AsksForAnotherDay] {
         assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
     }
     let late = judged(scenario().stale_token(1), Behaviour::TriesUnderAnOldToken).to_string();
-    assert!(late.contains("never finishes delivery 1 (orders/paid): the handler never ends"), "{late}");
+    assert!(late.contains("never applies delivery 1 (orders/paid): the handler never ends"), "{late}");
     let told = judged(disturbed(), Behaviour::SetsUnfenced).to_string();
     assert!(told.starts_with("with seed 0:\n- a worker that froze at delivery 1 (orders/paid) and"), "{told}");
 }

@@ -1,4 +1,4 @@
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
 use super::{Found, Place, Text, Written, difference};
@@ -69,7 +69,12 @@ async fn edited(
         }
         match place.write(found.as_ref(), &change.text).await? {
             Written::Done(version) => return Ok(Changed::Done(change, version)),
-            Written::Overtaken(theirs) => *found = Some(theirs),
+            Written::Overtaken(theirs) => {
+                // A third writer has replaced this command's text, and with it the overwritten one.
+                let overwrote = found.as_ref().and_then(Found::replaced_by);
+                ensure!(overwrote.is_none() || theirs.replaced_by().is_some(), "{place} keeps changing");
+                *found = Some(theirs);
+            }
         }
     }
     bail!(

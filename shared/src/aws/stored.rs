@@ -208,18 +208,21 @@ impl Stored {
             return Ok(Replaced::Overtaken(now));
         }
         let put = match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
-            Ok(put) => put,
-            Err(refused) => return self.done_if_stored(text, refused).await,
+            Ok(put) => put.version,
+            Err(refused) => match self.done_if_stored(text, refused).await? {
+                Replaced::Done(version) => version.parse().unwrap_or_default(),
+                overtaken => return Ok(overtaken),
+            },
         };
-        let expected = held.version.parse::<u64>().map_or(put.version, |version| version + 1);
-        if put.version == expected {
-            return Ok(Replaced::Done(put.version.to_string()));
+        let expected = held.version.parse::<u64>().map_or(put, |version| version + 1);
+        if put == expected {
+            return Ok(Replaced::Done(put.to_string()));
         }
         // This write has replaced another writer's version. Return that version, so that the caller
         // makes its change to it.
-        let theirs = self.parameter(&format!("{name}:{}", put.version - 1)).await?;
+        let theirs = self.parameter(&format!("{name}:{}", put - 1)).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
-        let version = put.version.to_string();
+        let version = put.to_string();
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 

@@ -117,7 +117,10 @@ impl Operator {
         state: &EntityState,
         token: FencingToken,
     ) -> Result<(), OperatorError> {
-        let page = Page::read(&self.store, entity, state.next(), state.next(), state.spilled).await?;
+        if !state.spilled {
+            return Ok(());
+        }
+        let page = Page::read(&self.store, entity, state.next(), state.next(), true).await?;
         let front = page.items().next().and_then(PageItem::delivery);
         let before = front.and_then(|delivery| page.receipt(delivery.identity_hash()));
         match before.filter(|receipt| receipt.sequence == state.next()) {

@@ -94,6 +94,9 @@ impl<H: Handler> HandlerUnderTest<H> {
                 if longest > LONGEST_POLL {
                     seen.blocks.get_or_insert_with(|| id.to_owned());
                 }
+                if let Ok(Outcome::Reject(why)) = &answer {
+                    seen.error.clone_from(why);
+                }
                 answer
             }
         }

@@ -20,7 +20,7 @@ pub enum Finding {
     NotApplied {
         /// The number of the delivery, counted from 0, and its topic.
         at: String,
-        /// The last error that the handler returned.
+        /// The handler's last error, or its reason for a rejection.
         error: String,
     },
     /// A repeated start of the handler changed an effect of the first start.
@@ -55,7 +55,7 @@ impl fmt::Display for Finding {
                 "the handler blocks its thread at {at}, so other orders and its own lease renewal wait; await, or use \
                  spawn_blocking"
             ),
-            Self::NotApplied { at, error } => write!(f, "the handler never finishes {at}: {error}"),
+            Self::NotApplied { at, error } => write!(f, "the handler never applies {at}: {error}"),
             Self::AppliedTwice { at, differs } => write!(
                 f,
                 "repeating {at} changes the result: {differs}. Commit the effect, or let the receiver recognise the \
