@@ -82,7 +82,7 @@ pub enum AppendError {
     /// The store could not be reached in time or refused the delivery, or a row is unreadable.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Several claims in a row became tombstones, because this process was too slow to store the
+    /// Several consecutive claims became tombstones, because this process was too slow to store the
     /// delivery.
     #[error("workers filled {MOST_CLAIMS} claimed sequences with tombstones before the delivery was written")]
     Overtaken,
@@ -109,7 +109,7 @@ enum Origin {
 pub struct Appending {
     /// The number of claimed sequences that became tombstones.
     pub places: u32,
-    /// Set if the next claim must send a wake-up.
+    /// Set if the next claim must send a wake-up, whatever its row shows.
     pub owed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Appending {
     /// Records that the claimed sequence became a tombstone. Returns whether to claim another
     /// sequence.
     ///
-    /// The next claim must send a wake-up, because the worker that wrote the tombstone may have
+    /// The next claim must send a wake-up, because the drain that wrote the tombstone may have
     /// ended.
     pub fn overtaken(&mut self) -> bool {
         self.places += 1;
@@ -166,7 +166,7 @@ impl Inbox {
 
     /// Appends `incoming`, and fails after `time` at the latest.
     ///
-    /// `linger` delays the wake-up, so that more deliveries join the handler's group.
+    /// `linger` delays the wake-up, so that one handler start gets more deliveries.
     pub async fn append_within(
         &self,
         incoming: &Incoming,
@@ -192,7 +192,7 @@ impl Inbox {
     ///
     /// # Errors
     ///
-    /// Returns the append's error if the delivery could not be deferred either.
+    /// Returns the append's error unless the delivery was deferred.
     pub async fn accept(
         &self,
         incoming: &Incoming,

@@ -1,11 +1,11 @@
 //! A circuit breaker for each source, in each worker process.
 //!
 //! An invocation lasts as long as its slowest drain, so a handler that hangs keeps the worker from
-//! other entities. A source's breaker opens when three entities in a row fail because the handler
-//! gives no answer or its destination is unavailable. This process then starts none of the source's
-//! handlers for a while. Afterwards it starts one handler at a time, as a probe. Any answer to a
-//! probe closes the breaker, and so does any success. After a failed probe, the breaker opens
-//! again, for longer.
+//! other entities. A source's breaker opens when three entities fail, without a success in between,
+//! because the handler gives no answer, or its destination is unavailable or has no capacity. This
+//! process then starts none of the source's handlers for a while. Afterwards it starts one handler
+//! at a time, as a probe. Any answer to a probe closes the breaker, and so does the success of an
+//! earlier start. After a failed probe, the breaker opens again, for longer.
 //!
 //! [`Breaker`] decides without side effects. All drains of a worker share one `Breakers`.
 
@@ -17,7 +17,8 @@ use std::{
 
 use crate::protocol::entity::{EntityKey, SourceName};
 
-/// The number of different entities that must fail in a row to open a source's breaker.
+/// The number of different entities that must fail, without a success of the source in between, to
+/// open its breaker.
 ///
 /// So a single entity that always fails opens no breaker.
 pub const ORDERS: usize = 3;
@@ -28,10 +29,11 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 /// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The shortest time without a success of its source after which a running handler seems to hang.
+/// The shortest time after which a running handler seems to hang, if its source has no success
+/// meanwhile.
 ///
 /// The time counts from the handler's start or the source's last success, whichever is later. If
-/// twice the duration of the source's last successful run is longer, that counts instead.
+/// twice the duration of the source's last successful run is longer, this longer time applies.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The longest wait of a start that is refused because running handlers seem to hang.
@@ -42,9 +44,9 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// How late a handler's timeout may fire and still count as a failure.
+/// The longest time by which a start may exceed its handler's timeout and still count as a failure.
 ///
-/// A timeout that fires later shows that the process was frozen, not that the handler hangs.
+/// A start that takes even longer shows that the process was frozen, not that the handler hangs.
 const FROZEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,7 +254,7 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The error of the source's last unwell start; empty if there was none.
+    /// The error of the source's last start that ended as `Unwell`; empty if there was none.
     pub(crate) error: String,
 }
 

@@ -7,8 +7,8 @@
 //!  "received_at":1767225600000,"encoding":"zstd","length":2517,"body":"KLUv…"}
 //! ```
 //!
-//! `delivery` is the format's version. This field comes first, so that a worker recognises even
-//! an unreadable message as a delivery and keeps it. The body is encoded in base64, and
+//! `delivery` is the format's version. This field comes first, so that a worker recognises even an
+//! unreadable message as a delivery, and does not delete it. The body is encoded in base64, and
 //! compressed if that makes it shorter. The message holds no headers and no signature.
 
 use std::time::Duration;

@@ -52,8 +52,8 @@ pub struct DrainSettings {
     /// lease needs more renewals.
     pub lease: Duration,
     /// The longest time for which a worker polls the row of a leased entity before it requeues the
-    /// wake-up. It polls while the lease is exclusive, or its drain has marked the hand-over. For
-    /// any other drain's lease, it requeues at once.
+    /// wake-up. A worker polls only if the lease is exclusive, or if the drain that has the lease
+    /// has marked the hand-over. Otherwise it requeues the wake-up at once.
     pub wait: Duration,
     pub retention: Duration,
     /// The retention of parked deliveries. `None` keeps them until an operator redrives or
@@ -171,8 +171,8 @@ impl Drainer {
         self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
-    /// Drains the wake-up's entity until `deadline`, by the monotonic clock. Returns what happens
-    /// to the message that contained the wake-up.
+    /// Drains the wake-up's entity until `deadline`, by the monotonic clock. Returns whether the
+    /// worker deletes or keeps the message that contained the wake-up.
     ///
     /// The parameter `token` is the wake-up's own token. The calls for all wake-ups of a batch
     /// share `gate` and `in_flight`.

@@ -14,11 +14,12 @@ use crate::{
 pub struct WakeUp {
     pub entity: EntityKey,
     /// The fencing token of the entity's row when the wake-up was first sent. `None` if the sender
-    /// did not know the token. A wake-up that replaces a received one keeps its token.
+    /// did not know the token. A wake-up that replaces a received one keeps the received one's
+    /// token, if there is one.
     ///
-    /// While an entity waits, a worker deletes wake-ups with an outdated token. It replaces a
-    /// wake-up without a token by one with the row's token, because claims may rely on that
-    /// wake-up.
+    /// While an entity waits for its next handler start, a worker deletes wake-ups with an outdated
+    /// token. The worker replaces a wake-up without a token by one with the row's token, on which
+    /// claims may rely.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }
@@ -44,7 +45,8 @@ pub enum Unreadable {
     /// The message is neither a wake-up nor a delivery. It may be deleted.
     #[error("neither a wake-up nor a delivery")]
     Nothing,
-    /// The message is a delivery in an unknown format or damaged. It must be kept.
+    /// The message is a delivery that is damaged or in an unknown format. The worker must not
+    /// delete it.
     #[error("a delivery that cannot be read: {0}")]
     Delivery(String),
 }

@@ -1,8 +1,8 @@
 //! Runs operations on the store, with retries.
 //!
-//! Each operation recognises that an earlier request for it has landed, so a request whose reply
-//! was lost may be repeated. Only the caller of a claim must learn of a lost reply, because it must
-//! then send a wake-up.
+//! A request whose reply was lost may be repeated, because each operation recognises that an
+//! earlier request for it has landed, or a second one does no harm. Only the caller of a claim must
+//! learn of a lost reply, because it must then send a wake-up.
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,7 +67,8 @@ impl Store {
         &self.table
     }
 
-    /// Runs `operation`. Repeats a failed request until the time `patience` has passed.
+    /// Runs `operation`. Repeats a failed request until the time `patience` has passed, unless the
+    /// store refuses the request as invalid.
     pub async fn run<O: Operation>(&self, operation: &O, patience: Duration) -> Result<O::Outcome, StoreError> {
         self.run_noting_doubt(operation, patience).await.map(|answered| answered.outcome)
     }

@@ -1,9 +1,9 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
 //! The sweep also extends the retention of deliveries that have waited long. It divides the table
-//! into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour. A sweep that
-//! runs out of time stores its position, and the next sweep continues there. A row may be swept
-//! twice.
+//! into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
+//! sweep reaches its limit of time or rows. Then the sweep stores its position, and the next sweep
+//! continues there. A row may be swept twice, for example after a crash.
 
 mod keep;
 
@@ -33,11 +33,12 @@ use crate::{
 /// only be slow.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// The number of waiting wake-ups above which the sweep sends none.
+/// The number of messages in the queue, including the sweep's own, above which the sweep sends no
+/// wake-up.
 const LAGGING: u64 = 10_000;
 
-/// The interval at which a sweep stores its position. After a crash, the next sweep repeats at
-/// most this much work.
+/// The interval at which a sweep stores its position. After a crash, the next sweep repeats at most
+/// the work of this interval.
 const POSITION_EVERY: Duration = Duration::from_secs(10);
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -86,8 +87,8 @@ impl From<QueueError> for Stop {
     }
 }
 
-/// Returns whether deliveries wait without a wake-up, or an orphaned lease keeps the row from being
-/// purged.
+/// Returns whether deliveries may be waiting without a wake-up, or an orphaned lease keeps the row
+/// from being purged.
 ///
 /// Clock skew causes at most a superfluous wake-up or an hour's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {

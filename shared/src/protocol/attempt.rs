@@ -17,7 +17,8 @@ pub enum FailureClass {
     Failed,
     /// The handler may have begun, but gave no answer.
     Unanswered,
-    /// The handler or its destination could not be reached: nothing was begun.
+    /// The handler or its destination could not be reached or had no capacity, so nothing was
+    /// begun.
     Unavailable,
 }
 
@@ -65,9 +66,9 @@ impl Retries {
         Self { crashes: self.crashes.saturating_add(1), ..self }
     }
 
-    /// Returns only the total wait for an unavailable destination. The caller uses it once that
-    /// wait has reached its limit. The deliveries of a split group inherit it; after a delivery
-    /// that is parked by itself, the next delivery does.
+    /// Returns these retries reduced to the total wait for an unavailable destination. Once that
+    /// wait has reached its limit, the deliveries of a split group inherit it. If a single delivery
+    /// is parked instead, the next delivery inherits it.
     #[must_use]
     pub fn carried(self) -> Self {
         let class = FailureClass::Unavailable;
@@ -105,11 +106,11 @@ impl Retries {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The greatest number of failed attempts, at least 1. With `None`, only the waits limit the
-    /// retries.
+    /// The number of attempts, at least 1, from which a reported failure ends the retries. With
+    /// `None`, only `failed_for` limits the failures.
     pub attempts: Option<u32>,
     /// The wait after the first failure of each class. Each further wait of that class is about
-    /// twice the one before.
+    /// twice the previous one, up to the longest wait of the class.
     pub first: Duration,
     /// The longest wait after [`FailureClass::Failed`], unless the handler asks for a longer one.
     pub longest: Duration,
@@ -175,8 +176,8 @@ impl RetryPolicy {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Returns whether a delivery's retries end with a failure of `class`. The parameter `waited`
-    /// is the delivery's total wait after earlier failures of `class`.
+    /// Returns whether a failure of `class` ends a delivery's retries. The parameter `waited` is
+    /// the delivery's total wait after earlier failures of `class`.
     pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
         let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
         is_last || waited >= self.limit(class)
@@ -199,9 +200,9 @@ impl RetryPolicy {
         }
     }
 
-    /// Returns the policy's own wait, which is on average twice the previous one. The parameter
-    /// `waited` is the total wait after earlier failures of `class`. `fraction` is the jitter, from
-    /// 0 to 1.
+    /// Returns the policy's own wait, which is on average twice the previous one, up to the longest
+    /// wait of the class. The parameter `waited` is the total wait after earlier failures of
+    /// `class`. `fraction` is the jitter, from 0 to 1.
     pub fn doubled(&self, class: FailureClass, waited: Duration, fraction: f64) -> Duration {
         let longest = match class {
             FailureClass::Failed => self.longest,

@@ -48,7 +48,7 @@ pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
 /// Write units of a failed attempt: an acquire and a fail.
 pub const FAILED_WRITES: u64 = 2;
 
-/// Returns the write units of draining a delivery that is parked. Parking writes a copy of the
+/// Returns the write units of a drain that parks one delivery. Parking writes a copy of the
 /// delivery's row, which costs `b` units.
 pub const fn park_writes(b: u64) -> u64 {
     drain_writes(1) + b

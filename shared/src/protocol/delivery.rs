@@ -90,7 +90,7 @@ struct Parts {
 }
 
 impl Delivery {
-    /// Creates a delivery to call a handler directly in its tests, with
+    /// Creates a delivery for tests that call a handler directly, together with a
     /// [`Context::detached`](crate::Context::detached). The delivery is at its first attempt, and
     /// its age is unknown.
     ///
@@ -140,7 +140,7 @@ impl Delivery {
         self.sequence
     }
 
-    /// Returns the source that received the delivery.
+    /// Returns the source from which the delivery came.
     pub fn source(&self) -> &SourceName {
         &self.incoming.identity.source
     }
@@ -152,7 +152,8 @@ impl Delivery {
     }
 
     /// Returns the sender's delivery id, which repeats of the delivery share. If the sender gives
-    /// no id, the body's hash and the period of arrival replace it.
+    /// no id, the body's hash and the period of arrival replace it. A repeat in an adjacent period
+    /// then has another id.
     pub fn delivery_id(&self) -> &DeliveryId {
         &self.incoming.identity.delivery_id
     }
@@ -216,9 +217,9 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, counted from 1. For a suspect, all holders that vanished
-    /// without a recorded start count as one attempt, because one of them may have started the
-    /// handler.
+    /// Returns the number of this attempt, counted from 1. If workers died with the delivery before
+    /// they had recorded a start, all these deaths count as one attempt, because one of the workers
+    /// may have started the handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }
@@ -275,8 +276,8 @@ impl Delivery {
     ///
     /// # Errors
     ///
-    /// The body is not JSON, or one of its fields does not fit `T`. The error names the field and
-    /// quotes no value of the body.
+    /// Returns an error if the body is not JSON, or if one of its fields does not fit `T`. The
+    /// error names the field and quotes no value of the body.
     pub fn json<'a, T: serde::Deserialize<'a>>(&'a self) -> Result<T, InvalidBody> {
         json::parse(&self.incoming.body)
     }

@@ -272,11 +272,11 @@ impl fmt::Display for DeliveryId {
     }
 }
 
-/// The identity of a delivery. Repeats of the delivery have the same identity. Only if the sender
-/// gives no id, and the body arrives again in an adjacent period, a repeat has another identity.
+/// The identity of a delivery. Repeats of the delivery have the same identity. A repeat has another
+/// identity only if the sender gives no id, and the body arrives again in an adjacent period.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
-    /// The source that received the delivery.
+    /// The source from which the delivery came.
     pub source: SourceName,
     /// The sender's id of the delivery.
     pub delivery_id: DeliveryId,
@@ -352,7 +352,8 @@ impl fmt::Debug for IdentityHash {
     }
 }
 
-/// A delivery's position in its entity's inbox. Only the order of sequences matters.
+/// A delivery's position in its entity's inbox. It has a meaning only in comparison with other
+/// sequences of the same inbox.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Sequence(pub u64);

@@ -1,5 +1,5 @@
-//! Tables in memory, for models, simulations and tests. The conformance tests check that they
-//! behave as DynamoDB does.
+//! Tables in memory, for models, simulations and tests. The conformance tests check that these
+//! tables behave as DynamoDB does.
 
 use std::{
     cmp::Ordering,
@@ -147,7 +147,7 @@ impl Scaled {
     }
 }
 
-/// The limits of DynamoDB: rejects requests that DynamoDB rejects as invalid.
+/// Enforces the limits of DynamoDB: rejects requests that DynamoDB rejects as invalid.
 mod limits {
     use super::{Action, Change, Comparison, Condition, Key, Operand, Row, Scaled, TableError, Value, Write};
 

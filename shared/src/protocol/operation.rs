@@ -13,7 +13,7 @@ use crate::{
 ///
 /// The reply to a write that landed may be lost, and the write is then sent again. That second try
 /// can be refused because of the first. So `judge` must recognise a refusal that the operation's
-/// own first try has caused. Each implementation documents how it does so.
+/// own first try has caused. Each implementation documents how it does so, or why it need not.
 pub trait Operation {
     /// The outcome of the write. Expected refusals are outcomes and not errors.
     type Outcome;
@@ -25,8 +25,8 @@ pub trait Operation {
     fn judge(&self, reply: Written) -> Result<Self::Outcome, CorruptRow>;
 }
 
-/// Returns whether the row that refused a write has this nonce. Each write has a new nonce, so such
-/// a row was written by the operation's own first try.
+/// Returns whether the row that refused a write has this nonce. Each operation has its own nonce,
+/// so only its own first try can have written such a row.
 pub(crate) fn has_nonce(row: &Option<Row>, nonce: &Nonce) -> bool {
     row.as_ref().is_some_and(|row| row.text(a::NONCE) == Some(nonce.as_str()))
 }

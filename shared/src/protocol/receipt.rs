@@ -137,7 +137,7 @@ impl Recent {
         (room / RECEIPT_BYTES).max(1)
     }
 
-    /// Returns the bytes that receipts may still fill in the entity's row.
+    /// Returns the number of bytes that further receipts may fill in the entity's row.
     pub(super) fn free_bytes(&self, entity: &EntityKey) -> usize {
         Self::capacity(entity).saturating_sub(self.receipts.len()) * RECEIPT_BYTES
     }
@@ -167,7 +167,8 @@ impl Recent {
         self.keep_until
     }
 
-    /// Appends `receipt`, which must be kept for `retention` after its settle.
+    /// Returns these receipts followed by `receipt`, which must be kept for `retention` after its
+    /// settle.
     #[must_use]
     pub fn with(&self, receipt: Receipt, retention: Duration) -> Self {
         let mut recent = self.clone();
@@ -195,8 +196,8 @@ impl Recent {
         self
     }
 
-    /// Iterates over the receipts that must leave, oldest first, before `more` receipts fit into
-    /// `capacity`.
+    /// Iterates over the receipts that must leave the entity's row, oldest first, before `more`
+    /// receipts fit into `capacity`.
     pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
         self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
     }

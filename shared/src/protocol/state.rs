@@ -181,8 +181,9 @@ pub struct EntityState {
     pub suspect: u32,
     /// The fencing token of the newest recorded handler start.
     pub started: Option<FencingToken>,
-    /// The sequence up to which deliveries are started one at a time, because a group failed or its
-    /// holder vanished. A value equal to `head` has another meaning: see `has_attempts_of_latest`.
+    /// The sequence up to which deliveries are started one at a time, because a group failed, or a
+    /// lease holder vanished with it. A value equal to `head` has another meaning: see
+    /// `has_attempts_of_latest`.
     pub one_by_one: Option<Sequence>,
     /// The earliest time of the next handler start of the delivery at `head + 1`.
     pub retry_at: Option<Timestamp>,

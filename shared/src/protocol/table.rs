@@ -311,8 +311,8 @@ impl Condition {
         Self::Absent(attribute.into())
     }
 
-    /// Returns whether the condition holds for every item. For [`Any`](Self::Any), one alternative
-    /// alone must hold for every item.
+    /// Returns whether the condition holds for every item. Alternatives of [`Any`](Self::Any) that
+    /// hold for every item only together are not recognised.
     pub fn always_holds(&self) -> bool {
         match self {
             Condition::Always => true,

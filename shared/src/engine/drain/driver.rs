@@ -280,9 +280,10 @@ impl<'a> Driver<'a> {
     /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
     /// The result is the longer of two times. One is the time since this drain first saw the claim.
-    /// The other is the age of the newest claim, or of the first delivery after the gap if that is
-    /// older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the tombstone comes
-    /// too early. That is harmless, because ingest claims another sequence.
+    /// The other is the age of the newest claim, or of the first delivery after the gap if that
+    /// delivery is older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the
+    /// tombstone comes too early. An early tombstone is harmless, because the append then claims
+    /// another sequence.
     fn claimed_for(&mut self) -> Duration {
         let state = self.drain.state();
         if state.next() > self.claimed.0 {
@@ -296,7 +297,8 @@ impl<'a> Driver<'a> {
 
     /// Waits until the next sequence is filled, for at most the time `DrainSettings::gap`.
     ///
-    /// The ingest that claimed the sequence is slow or has died.
+    /// The process that claimed the sequence is slow or has died. If the invocation's time ends
+    /// first, the drain hands over.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());

@@ -27,7 +27,7 @@ pub enum PageItem {
 }
 
 impl PageItem {
-    /// Returns the delivery, without its body.
+    /// Returns the delivery with an undecoded body, or `None` for a tombstone.
     pub fn delivery(&self) -> Option<&Delivery> {
         match self {
             Self::Delivery(waiting) => Some(waiting.unpacked.head()),
@@ -39,7 +39,7 @@ impl PageItem {
 /// A delivery in the inbox that is not settled yet.
 #[derive(Debug, Clone)]
 pub struct Waiting {
-    /// The delivery. Its body is still compressed or stored in parts.
+    /// The delivery. Its body may still be compressed or stored in parts.
     pub unpacked: Unpacked,
     /// The delivery's row, which parking copies.
     pub row: Row,
@@ -98,7 +98,7 @@ impl Page {
     }
 
     /// Reads the page of items from the sequence `from` on, up to `to`. If `has_spilled` is set,
-    /// also reads the receipt rows of these items.
+    /// also reads the receipt rows with the identities of these items.
     pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,

@@ -17,7 +17,7 @@ use crate::{
 
 /// The time for which the parts of a body outlive the row that names them.
 ///
-/// DynamoDB's TTL may delete rows of the same age days apart.
+/// This time is needed because DynamoDB's TTL may delete rows that expire together days apart.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
 #[derive(Debug, Clone, Copy)]

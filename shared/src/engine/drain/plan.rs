@@ -51,8 +51,8 @@ pub struct Drain {
     page: Page,
     memory: Memory,
     is_at_gap: bool,
-    /// Set if some receipts were in rows of their own when the lease was granted. Pages are then
-    /// read with their receipt rows.
+    /// Set if some receipts were in rows of their own when the lease was granted. For each page,
+    /// the drain then also reads the receipt rows with the deliveries' identities.
     has_spilled: bool,
     /// The identities whose receipts this drain has dropped from the entity's row.
     dropped: BTreeSet<IdentityHash>,
@@ -129,7 +129,7 @@ pub enum Step {
     Apply,
     /// Settle the started group as applied, in one transaction with the handler's writes.
     Commit(Vec<Write>),
-    /// Park the delivery in front, then settle it as parked.
+    /// Store a parked copy of the delivery in front, then settle the delivery as parked.
     Park {
         attempts: u32,
         error: String,
@@ -199,8 +199,8 @@ impl Drain {
         }
     }
 
-    /// Returns the drain's next step. `source` is the source of the delivery in front, or `None`
-    /// before the look-up.
+    /// Returns the drain's next step. `source` is the source of the delivery in front, or `None` if
+    /// the drain has not looked it up yet.
     pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
         let state = &self.state;
         if state.is_empty() {
@@ -500,8 +500,8 @@ pub fn stop(is_replaced: bool) -> Stop {
     if is_replaced { Stop::Release } else { Stop::HandOver }
 }
 
-/// Returns whether the source skips `delivery` because a delivery with a later event time was
-/// applied. Redriven deliveries are never skipped.
+/// Returns whether the source's configuration leaves `delivery` out, because a delivery of the same
+/// topic family with a later event time was applied. Redriven deliveries are never left out.
 fn is_stale(delivery: &Delivery, applied: &EventTimes, source: &Source) -> bool {
     source.stale == Stale::Skip && delivery.redrive() == 0 && delivery.age_beside(applied) == Age::Older
 }

@@ -55,7 +55,7 @@ impl DrainSlot<'_> {
     /// dropped.
     ///
     /// The suspect with the fewest `attempts` goes first. A delivery that crashes its process gains
-    /// an attempt each time. So deliveries that were suspected by accident soon go before it.
+    /// an attempt each time. So it soon comes after the deliveries that were suspected by accident.
     pub(crate) async fn isolate(&self, attempts: u32) {
         if self.is_isolated.load(Relaxed) {
             return;

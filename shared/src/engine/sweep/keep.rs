@@ -1,4 +1,4 @@
-//! Extends the retention of deliveries that have waited for half of it.
+//! Extends the retention of deliveries that have waited for half of their retention.
 
 use crate::protocol::{
     delivery::Item,

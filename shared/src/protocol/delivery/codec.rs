@@ -1,9 +1,9 @@
 //! Stores deliveries as rows, and reads deliveries from rows.
 //!
-//! A delivery row is written once, because an update would cost the row's full size again. Only the
-//! sweep updates it, to extend its retention. A body too large for one row is split into parts. The
-//! parts are written before the sequence is claimed. Only the delivery row, which names the parts,
-//! fills the sequence.
+//! Only the sweep updates a delivery row, to extend its retention, because each update costs the
+//! row's full size again. A body too large for one row is split into parts. The parts are written
+//! before the sequence is claimed. Only the delivery row, which names the parts, fills the
+//! sequence.
 
 use std::time::Duration;
 

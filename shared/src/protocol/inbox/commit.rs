@@ -22,8 +22,8 @@ pub struct Commit<'a> {
     pub settling: Settling<'a>,
     pub writes: &'a [Write],
     /// Set if the entity is known to be on hold. Otherwise the transaction demands that there is no
-    /// hold. Its reply contains no row, so a new hold would go unnoticed and the next handler would
-    /// start.
+    /// hold. The reply to a transaction contains no row, so the drain would not notice a new hold,
+    /// and would start the next handler.
     pub is_on_hold: bool,
 }
 

@@ -40,8 +40,8 @@ impl Operation for MarkStart<'_> {
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
-    /// Needs to recognise no earlier try of this write: a second try also meets the condition, and
-    /// changes nothing.
+    /// Does not recognise an earlier try of this write, and need not: a second try also meets the
+    /// condition, and changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Marked::Marked,
@@ -162,8 +162,8 @@ impl Operation for Block<'_> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unblock<'a> {
     pub entity: &'a EntityKey,
-    /// The token of the row that shows the block. The write demands this token. So a late write
-    /// cannot end a later block, after which no wake-up would be sent.
+    /// The token of the row that shows the block. The write demands this token. Otherwise a late
+    /// write could end a later block, and nobody would then send a wake-up.
     pub seen: FencingToken,
 }
 
@@ -194,10 +194,11 @@ impl Operation for Unblock<'_> {
         }
     }
 
-    /// Does not recognise an earlier try of this write. If that try landed, the second one is
+    /// Does not recognise an earlier try of this write. If that try landed, the second try is
     /// refused, and the outcome is [`Unblocked::NotBlocked`] with a row that shows no block. A
     /// refusal can also mean that the token has changed under the same block, or that the entity
-    /// was blocked again. The caller decides by the returned row, and sends a wake-up in any case.
+    /// was blocked again. The caller tries again if the returned row shows a block, and sends a
+    /// wake-up in any case.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),

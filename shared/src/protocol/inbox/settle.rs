@@ -37,8 +37,8 @@ pub struct Decision {
     /// Set if later deliveries need no longer start one at a time.
     pub ends_one_by_one: bool,
     /// The waits that the next delivery inherits: none, unless this delivery is parked because its
-    /// destination was unavailable. Then the next delivery starts with that wait, up to its own
-    /// age.
+    /// destination was unavailable. Then the next delivery inherits the total wait for this
+    /// destination, limited to its own age and an allowance for clock skew.
     pub carried: Retries,
 }
 
@@ -51,7 +51,7 @@ pub struct Settle<'a> {
     pub now: Timestamp,
     pub length: Duration,
     /// Set if the holder will next send a wake-up and release the lease. A worker that finds the
-    /// lease held then polls the row, instead of requeueing until the lease ends.
+    /// lease held then polls the row, instead of requeueing its wake-up until the lease ends.
     pub hands_over: bool,
 }
 
@@ -87,7 +87,8 @@ impl Decision {
         self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
-    /// Returns the changes of a settle after which the next delivery inherits no waits.
+    /// Returns the changes that settle the decided sequences, and let the next delivery inherit no
+    /// waits.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let mut changes = self.changes_but_retries(token);
         changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
@@ -198,7 +199,8 @@ impl Operation for Settle<'_> {
 }
 
 /// Settles the delivery at `head + 1`, together with its group, and releases the lease. The write's
-/// condition fails if a later delivery waits.
+/// condition fails if a later delivery waits, or if the entity is on hold although `purge_at` is
+/// set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SettleAndRelease<'a> {
     pub lease: &'a Lease,

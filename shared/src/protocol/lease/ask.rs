@@ -76,7 +76,8 @@ pub struct ForceRelease<'a> {
 pub enum Forced {
     /// The lease has ended. The caller must send a wake-up if the inbox is not empty.
     Released(EntityState),
-    /// The lease is no longer the one that the operator saw, and nothing was changed.
+    /// The lease is no longer the one that the operator saw, and nothing was changed. `None` if the
+    /// entity has no row.
     Changed(Option<EntityState>),
 }
 

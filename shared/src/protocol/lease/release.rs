@@ -116,10 +116,12 @@ impl Operation for MarkHandOver<'_> {
 }
 
 /// Ends a drain's lease while deliveries wait. The drain has already sent a wake-up with the
-/// lease's token. Until the next grant, only that wake-up counts.
+/// lease's token. Until the next grant, claims rely on that wake-up, unless it is five minutes
+/// overdue.
 ///
-/// Claims see the hand-over in the row and send no wake-ups of their own. Such wake-ups would find
-/// the entity leased to the next drain, and would be requeued until the inbox is empty.
+/// Meanwhile, an append whose claim sees the hand-over sends no wake-up of its own. Such a wake-up
+/// would find the entity leased to the next drain, and workers would requeue it until the inbox is
+/// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandOver<'a> {
     pub lease: &'a Lease,

@@ -16,12 +16,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for which an erased row is kept, counted from the erase or from the row's greatest
+/// The time for which an erased row is kept, counted from the erasure or from the row's greatest
 /// number, whichever is later.
 ///
 /// A row's numbers are also times in milliseconds. If a row is created after the deletion, its
-/// numbers start at the current time. They exceed the erased numbers, unless the creator's clock is
-/// behind by more than this constant.
+/// numbers start at the current time. These numbers exceed those of the erased row, unless the
+/// creator's clock is behind by more than this constant.
 const NUMBERS_STAY: Duration = Duration::from_secs(86_400);
 
 /// Removes the receipts, the event times and the holder's description from the row of a free entity
@@ -74,8 +74,8 @@ impl Operation for Forget<'_> {
         }
     }
 
-    /// Needs to recognise no earlier try of this write: a second try also meets the condition, and
-    /// changes nothing.
+    /// Does not recognise an earlier try of this write, and need not: a second try also meets the
+    /// condition, and changes nothing.
     fn judge(&self, reply: Written) -> Result<Forgotten, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Forgotten::Numbers,

@@ -114,9 +114,10 @@ impl RestoreRecord {
     /// Returns the new value of a row's `head`, `tail` and `token`, which is greater than any that
     /// can have been issued.
     ///
-    /// Each write of the row increases a number by at most one, and DynamoDB takes at most a
-    /// thousand writes a second. So a number grows no faster than a time in milliseconds. The
-    /// numbers of a row created since the backup started at the time of its creation.
+    /// Each write of the row increases `tail` and `token` by at most one, `head` is at most `tail`,
+    /// and DynamoDB takes at most a thousand writes a second. So these numbers grow no faster than
+    /// a time in milliseconds. In a row created since the backup, they started at the time of its
+    /// creation.
     ///
     /// If this restore has taken the lease by force, the token already exceeds all issued numbers.
     /// Advancing it again could put the numbers so far into the future that the idle row is purged
@@ -402,8 +403,8 @@ impl Operation for AdvanceNumbers<'_> {
     }
 
     /// Treats a refusal as success if the row has this restore's nonce, because then an earlier try
-    /// of this write landed. If a claim followed the earlier try, the try is not recognised. The
-    /// caller notices the earlier try when it reads the row again.
+    /// of this write landed. If a claim followed the earlier try, this method does not recognise
+    /// the try. The caller does so when it reads the row again.
     fn judge(&self, reply: Written) -> Result<NumbersAdvanced, CorruptRow> {
         Ok(match reply {
             Written::Landed(row) => NumbersAdvanced::Advanced(updated_state(row)?),

@@ -44,8 +44,8 @@ pub enum Started {
     Held(JobState),
     Recorded(JobState),
     /// The tick was not started, although the job is free or has no row, because the row has
-    /// changed since it was read. The caller must decide again, based on this row; `None` if there
-    /// is none.
+    /// changed since it was read. The caller must decide again, based on the contained row; `None`
+    /// if the job has no row.
     Free(Option<JobState>),
 }
 
@@ -179,7 +179,8 @@ pub struct GiveUpTick<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenUp {
     GivenUp(JobState),
-    /// The row has changed since it was read. The caller must decide again, based on this row.
+    /// The row has changed since it was read. The caller must decide again, based on this row;
+    /// `None` if the job has no row.
     Changed(Option<JobState>),
 }
 

@@ -22,8 +22,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The sum of a delivery's waits from which its destination is reported as unavailable. Waits after
-/// unanswered starts and waits for an unavailable destination are summed separately.
+/// The total wait of a delivery at which the drain reports its destination as unavailable. Waits
+/// after unanswered starts and waits for an unavailable destination have separate totals.
 ///
 /// A breaker that opens reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);

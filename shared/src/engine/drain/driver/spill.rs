@@ -18,8 +18,8 @@ impl Driver<'_> {
     /// Gives each receipt that `decision` drops from the entity's row a row of its own, and returns
     /// `decision`.
     ///
-    /// If a write fails, returns a decision that drops no receipts. So the handler's work is still
-    /// settled within the function's time.
+    /// If a write fails, returns a decision that drops no receipts. So the drain can still settle
+    /// the deliveries within the function's time.
     pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
         let receipts = self.drain.to_spill(&decision);
         if receipts.is_empty() {

@@ -109,10 +109,11 @@ impl Drain {
         self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
     }
 
-    /// Returns the step after a start that did not settle its delivery.
+    /// Returns the step after `start`.
     ///
-    /// A retry follows after `wait`, or later if the source has a rate. The longer of this wait and
-    /// `counted` is added to the delivery's waits of the same class, whose sum is limited.
+    /// If the delivery is retried, it waits for `wait`, or for the interval of the source's rate if
+    /// that is longer. The longer of this actual wait and `counted` is added to the delivery's
+    /// total wait of the same class, which the source limits.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
         let Unsettled { class, error, group, source, at, is_started } = start;
         let retries = self.retries(at);
