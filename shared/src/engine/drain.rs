@@ -1,9 +1,10 @@
 //! Drains an entity's inbox: the worker's part of the protocol.
 //!
 //! A wake-up tells a worker to look at an entity. The worker acquires the entity's lease, runs the
-//! handler for the delivery at `head + 1`, settles the delivery, and goes on to the next. The drain
-//! ends when the inbox is empty, the entity is blocked or on hold, or a fresh wake-up has been
-//! sent. Only then may the worker delete the wake-up that it received.
+//! handler for the delivery at `head + 1` or for a group that begins there, settles these
+//! deliveries, and goes on to the next. The drain ends when the inbox is empty, the entity is
+//! blocked or on hold, or a fresh wake-up has been sent. Only then may the worker delete the
+//! wake-up that it received.
 //!
 //! `begin.rs` and `plan.rs` decide without side effects. `acquire.rs` and `driver.rs` carry the
 //! decisions out. The model in `tests/model` calls the same deciding functions.

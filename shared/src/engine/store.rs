@@ -1,8 +1,8 @@
 //! Runs operations on the store, with retries.
 //!
-//! A request whose reply was lost may be repeated, because each operation recognises that an
-//! earlier request for it has landed, or a second one does no harm. Only the caller of a claim must
-//! learn of a lost reply, because it must then send a wake-up.
+//! A request whose reply was lost may be repeated, because each operation either recognises that an
+//! earlier request for it has landed, or does no harm if it lands twice. Only the caller of a claim
+//! must learn of a lost reply, because it must then send a wake-up.
 
 use std::{sync::Arc, time::Duration};
 

@@ -33,8 +33,8 @@ use crate::{
 /// only be slow.
 const GRACE: Duration = Duration::from_secs(300);
 
-/// The number of messages in the queue, including the sweep's own, above which the sweep sends no
-/// wake-up.
+/// The number of messages in the queue, including those that the sweep has sent, above which the
+/// sweep sends no wake-up.
 const LAGGING: u64 = 10_000;
 
 /// The interval at which a sweep stores its position. After a crash, the next sweep repeats at most
@@ -128,8 +128,8 @@ impl Sweeper {
 
     /// Sweeps the segments that are due at `tick`, from the stored position on.
     ///
-    /// The sweep ends at `until`, by the monotonic clock, or at the limit of rows. The returned
-    /// counts are valid even if the sweep failed.
+    /// The sweep ends at the latest at `until`, by the monotonic clock, or at the limit of rows.
+    /// The returned counts are valid even if the sweep failed.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
         let ended = sweep.take_turns(tick).await;

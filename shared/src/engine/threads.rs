@@ -109,8 +109,8 @@ impl Threads {
 
 /// A handler's started work. Dropping this value before the answer abandons the work.
 ///
-/// If abandoned work has not begun on its thread yet, it never begins. Otherwise the thread counts
-/// as lost until the work ends.
+/// If abandoned work has a thread and has not begun yet, it never begins. If it has begun, its
+/// thread counts as lost until the work ends.
 pub(crate) enum Work<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
     Thread(oneshot::Receiver<F::Output>, CallerSide),

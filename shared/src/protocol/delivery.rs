@@ -217,9 +217,9 @@ impl Delivery {
         self.incoming.content_type.as_deref()
     }
 
-    /// Returns the number of this attempt, counted from 1. If workers died with the delivery before
-    /// they had recorded a start, all these deaths count as one attempt, because one of the workers
-    /// may have started the handler.
+    /// Returns the number of this attempt, counted from 1. If workers died with the delivery and
+    /// had recorded no start, all these deaths count as one attempt, because one of the workers may
+    /// have started the handler.
     pub fn attempt(&self) -> u32 {
         self.attempt
     }

@@ -1,5 +1,5 @@
-//! Checks by an entity's receipts that its deliveries were settled in order, that no two handler
-//! starts overlapped, and that each delivery was applied only once.
+//! Checks an entity's receipts: its deliveries must have been settled in order, no two handler runs
+//! may have overlapped, and each delivery must have been applied only once.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -156,8 +156,8 @@ pub(crate) fn lease_removed() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 
-/// Returns the changes that initialise the format and the attributes `names` in a new row. `names`
-/// are among `head`, `tail` and `token`. Each starts at the current time in milliseconds. So an
+/// Returns the changes that initialise the format and the attributes `names` (some of `head`,
+/// `tail` and `token`) in a new row. Each number starts at the current time in milliseconds. So an
 /// entity whose idle row was deleted continues above its old sequences and token.
 pub(crate) fn numbers_if_absent(now: Timestamp, names: &[&'static str]) -> Vec<Change> {
     let mut changes: Vec<Change> = names.iter().map(|name| Change::set_if_absent(*name, now.as_millis())).collect();

@@ -31,8 +31,8 @@ pub enum AcquireStep {
     TakeOver {
         seen: EntityState,
         /// The attempts and the vanished holders of the delivery in front, counted together. `None`
-        /// if no delivery waits or the lease was exclusive, so that no delivery can have crashed
-        /// the holder.
+        /// if no delivery waits or the lease was exclusive, because then no delivery can have
+        /// crashed the holder.
         attempts: Option<u32>,
     },
 }

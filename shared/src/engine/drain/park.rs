@@ -17,7 +17,8 @@ use crate::{
 
 /// The time for which the parts of a body outlive the row that names them.
 ///
-/// This time is needed because DynamoDB's TTL may delete rows that expire together days apart.
+/// This time is needed because DynamoDB's TTL may delete rows days apart, although they expire
+/// together.
 pub(crate) const PARTS_OUTLIVE: Duration = Duration::from_secs(7 * 86_400);
 
 #[derive(Debug, Clone, Copy)]

@@ -30,12 +30,12 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest wait during which a drain keeps the lease. Before a longer wait, the drain hands
-/// over with a delayed wake-up.
+/// The longest wait for a retry or a rate limit during which a drain keeps the lease. Before a
+/// longer wait, the drain hands over with a delayed wake-up.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
-/// The delay of a hand-over's wake-up if nothing else sets it. An undelayed wake-up would arrive
-/// before the lease has ended, and would only be requeued.
+/// The delay of a hand-over's wake-up if no wait sets it, and the row does not show the hand-over
+/// yet. An undelayed wake-up would arrive before the lease has ended, and would only be requeued.
 pub(super) const HANDOVER_DELAY: Duration = Duration::from_secs(1);
 
 /// The delay of a hand-over's wake-up if an operator has paused the source of the delivery in

@@ -99,8 +99,8 @@ impl Drain {
 
     /// Returns the attempt's number if `group` starts now, counted from 1.
     ///
-    /// For a suspect, the holders that vanished without a recorded start count as one attempt,
-    /// because one of them may have started the handler.
+    /// For a suspect, the lease holders that vanished without a recorded start count as one
+    /// attempt, because one of them may have started the handler.
     pub fn attempt(&self, group: Group) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
