@@ -152,7 +152,7 @@ mod limits {
     use super::{Action, Change, Comparison, Condition, Key, Operand, Row, Scaled, TableError, Value, Write};
 
     const ITEM_BYTES: usize = 400 * 1024;
-    /// The most writes in a transaction, and the most keys in a batch.
+    /// The most writes in a transaction, and the most keys in a batch read.
     const MOST: usize = 100;
     const TOKEN_CHARS: usize = 36;
 

@@ -36,7 +36,8 @@ pub enum Value {
 
 impl Value {
     /// Returns the size in bytes as DynamoDB counts it (developer guide, "item sizes and formats").
-    /// A number takes one byte for every two significant digits, and one more.
+    /// A number takes one byte for every two significant digits, one more, and another if it is
+    /// negative.
     pub fn size(&self) -> usize {
         match self {
             Value::S(text) => text.len(),

@@ -40,9 +40,10 @@ impl Sweep<'_> {
     }
 }
 
-/// Returns the keys of a delivery's row, its body's parts and its receipts.
+/// Returns the keys of a delivery's row, of its body's parts and, if receipts have spilled, of the
+/// receipts with its identities.
 ///
-/// The receipts are included, because without them a rewound delivery would look new.
+/// The receipts are included because, without its receipt, a rewound delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
     if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {
