@@ -43,7 +43,7 @@ use endpoints::Variant;
 
 /// The timeout of one request to AWS. The SDK has no such timeout by default.
 ///
-/// The timeout covers a single try. `store.rs` repeats requests, and the SDK's clients do not.
+/// The timeout covers a single try, because the SDK's clients do not retry. `store.rs` does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
 
 pub type Http = SharedHttpClient;
@@ -109,8 +109,8 @@ impl Account {
         Ok(Self::with_endpoints(variables, region, SharedCredentialsProvider::new(credentials), roots))
     }
 
-    /// Creates an account for local replacements of DynamoDB and SQS at these endpoints, which check
-    /// no credentials.
+    /// Creates an account for local replacements of DynamoDB and SQS. They listen at these endpoints and check no
+    /// credentials.
     pub fn local(dynamodb: impl Into<String>, sqs: impl Into<String>) -> Self {
         Self {
             region: Region::from_static("us-east-1"),
@@ -129,18 +129,17 @@ impl Account {
         self.variant.endpoint(service, self.region.as_ref())
     }
 
-    /// Returns the service's FIPS or dual-stack endpoint, or `None` if neither variant is set.
+    /// Returns the service's FIPS or dual-stack endpoint, or `None` if the account uses neither variant.
     ///
-    /// The SDK's clients could resolve these names too, but their code makes a function 7 KB larger.
+    /// The SDK's clients could resolve these names too, but their code makes a Lambda function 7 KB larger.
     fn variant_of(&self, service: &str) -> Option<String> {
         (self.variant != Variant::default()).then(|| self.endpoint_of(service))
     }
 
-    /// Makes the account also trust the operating system's root certificates.
+    /// Makes the account also trust the operating system's root certificates, unless its roots are already set.
     ///
-    /// A program outside Lambda may be behind a proxy that issues its own certificates. A
-    /// deployment's own functions do not call this method, so that they stay small and start
-    /// quickly.
+    /// A program outside Lambda may be behind a proxy that issues its own certificates. A deployment's own Lambda
+    /// functions do not call this method, so that they stay small and start quickly.
     pub(crate) fn outside(mut self) -> Self {
         if self.roots.is_none() && !self.has_other_roots() {
             self.roots = Some(Roots::amazon_or_machine());

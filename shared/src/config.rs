@@ -33,7 +33,7 @@ impl InvalidConfig {
 }
 
 pub trait Variables {
-    /// Returns the value of the variable `name`, or `None` if the variable is not set or empty.
+    /// Returns the value of the variable `name`, or `None` if the variable is unset or empty.
     fn value(&self, name: &str) -> Option<String>;
 }
 
@@ -180,8 +180,8 @@ pub struct WorkerConfig {
     /// The variable `LEASE_SECONDS`, by default 15. With this default, another worker replaces a dead one
     /// within seconds, and a slow handler costs one renewal every five seconds.
     pub lease: Duration,
-    /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is
-    /// exclusive. A longer wait would cost more function time than a requeued wake-up.
+    /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is exclusive. A longer
+    /// wait would cost more in function time than requeueing the wake-up costs.
     pub wait: Duration,
     pub function_timeout: Duration,
     pub visibility_timeout: Duration,
@@ -195,9 +195,9 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
 /// a table with more than 60 times as many rows takes longer than an hour.
 pub const SWEEP_ROWS: u64 = 100_000;
 
-/// Returns the shortest function timeout in which a drain can put a tombstone at a sequence that was
-/// claimed and never written. The timeout is the sum of three times: the wait for the missing delivery,
-/// two seconds for the last read and the tombstone, and [`MARGIN`].
+/// Returns the shortest function timeout in which a drain can put a tombstone at a sequence that was claimed and never
+/// written. The timeout is the sum of the wait for the missing delivery, two seconds for the last read and the
+/// tombstone, and [`MARGIN`].
 fn least_function_time() -> Duration {
     DrainSettings::default().gap + MARGIN + Duration::from_secs(2)
 }
@@ -252,9 +252,8 @@ impl WorkerConfig {
     }
 }
 
-/// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline.
-/// If that deadline is in the past, the function's timeout counts: `cargo lambda watch` sends a deadline
-/// in 1970.
+/// Returns the time at which an invocation that begins at `now` must end: the runtime's deadline or, if that is in the
+/// past, `now` plus `function_timeout`. `cargo lambda watch` sends a deadline in 1970.
 pub fn deadline(from_runtime: Timestamp, now: Timestamp, function_timeout: Duration) -> Timestamp {
     if from_runtime > now { from_runtime } else { now + function_timeout }
 }

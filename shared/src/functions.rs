@@ -43,8 +43,8 @@ async fn logged<T>(log: &JsonLog, context: &lambda_runtime::Context, answer: imp
     answer
 }
 
-/// Runs a function, and sends the traces of each invocation. Traces are sent after the answer and before
-/// the request for the next event, so that the sender of a webhook does not wait for the collector.
+/// Runs a Lambda function, and sends the traces of each invocation after its answer and before the request for the next
+/// event, so that the sender of a webhook does not wait for the collector.
 async fn traced<S>(runtime: lambda_runtime::Runtime<S>) -> Result<(), Error>
 where
     S: lambda_runtime::tower::Service<lambda_runtime::LambdaInvocation, Response = (), Error = Error>,

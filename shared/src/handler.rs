@@ -47,8 +47,8 @@ pub enum Outcome {
         /// A description of the failure, for the operator.
         error: String,
     },
-    /// The destination is unavailable and has begun nothing, so any other delivery would have failed
-    /// as well. The delivery is tried again after a wait, and no attempt is counted.
+    /// The destination has begun nothing, because it is unavailable, for any other delivery as well. The delivery is
+    /// tried again after a wait, and no attempt is counted.
     ///
     /// When these waits add up to the source's setting `unavailable_for`, the delivery is parked or
     /// its entity blocked. After three consecutive entities with this outcome or
@@ -225,7 +225,7 @@ impl Deliveries {
     }
 }
 
-/// Code that runs for every delivery, in order.
+/// Your code, which a worker runs for the deliveries of an entity, in order.
 ///
 /// ```
 /// use webhook_serializer::{Context, Delivery, Handler, HandlerError, Outcome};

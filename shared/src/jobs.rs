@@ -1,4 +1,4 @@
-//! Runs jobs, which are functions on a schedule.
+//! Runs jobs, which are async Rust functions on a schedule.
 //!
 //! Each tick of a job runs once, however many schedulers there are and however often they are
 //! invoked. Only a tick that crashes may run again ([`OnCrash`]). The scheduler is invoked once a
@@ -126,8 +126,8 @@ impl Context {
 
     /// Waits until this run is cancelled, because its time is up or the job's lease was lost.
     ///
-    /// A cancelled async function is dropped. A function that blocks its thread is not, and should
-    /// call [`Context::is_cancelled`] from time to time.
+    /// A cancelled async function is dropped. A function that blocks its thread goes on running, so it should call
+    /// [`Context::is_cancelled`] from time to time.
     pub async fn cancelled(&self) {
         self.start.cancelled().await;
     }
@@ -152,7 +152,7 @@ pub const LEASE: Duration = Duration::from_secs(30);
 /// ahead.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 
-/// A function that a scheduler runs on a schedule.
+/// An async Rust function that the scheduler runs on a schedule.
 #[derive(Clone)]
 pub struct Job {
     name: String,
@@ -303,8 +303,8 @@ pub enum InvalidJob {
     Schedule(#[from] InvalidSchedule),
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]
     Lease,
-    /// The job's time limit is zero, or longer than this time: the function's timeout less the time
-    /// to record the tick.
+    /// The job's time limit is zero, or longer than this time: the scheduler function's timeout less the time to record
+    /// the tick.
     #[error("time: must be more than 0 and at most {} s, which is FUNCTION_TIMEOUT_SECONDS less {} s to record the tick", .0.as_secs(), MARGIN.as_secs())]
     Time(Duration),
     /// `JOBS` names a job that does not exist. The text suggests the nearest name and lists all

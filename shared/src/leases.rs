@@ -187,8 +187,7 @@ impl Leases {
 
     /// Sets the waker. After a release, it wakes a worker if deliveries wait.
     ///
-    /// Without a waker, waiting deliveries start with the wake-ups that were requeued during the
-    /// lease.
+    /// Without a waker, waiting deliveries start only when the wake-ups that were requeued during the lease arrive.
     #[must_use]
     #[doc(hidden)]
     pub fn waking(mut self, waker: Waker) -> Self {

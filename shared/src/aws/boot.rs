@@ -154,8 +154,8 @@ impl Leases {
 
 /// Finds region, credentials and endpoints for a program that may run outside Lambda.
 ///
-/// If the environment has an access key, no other place is searched. Lambda always sets the key,
-/// and a search would slow the start of a function.
+/// If the environment has an access key, as it always has in Lambda, no other place is searched,
+/// because the search would slow the start of a Lambda function.
 async fn account(variables: &impl Variables) -> Result<Account, InvalidConfig> {
     #[cfg(feature = "credentials")]
     if variables.value("AWS_ACCESS_KEY_ID").is_none() {

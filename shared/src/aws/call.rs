@@ -34,8 +34,8 @@ impl fmt::Debug for Answer {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoAnswer {
-    /// Set unless it is certain that the request was not sent. The service may then have received
-    /// the request.
+    /// False only if the request was certainly not sent. If true, the service may have received the
+    /// request.
     pub is_sent: bool,
     pub cause: String,
 }

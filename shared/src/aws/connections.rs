@@ -35,7 +35,7 @@ pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnect
 
 impl Connections {
     /// Creates a pool. Connecting has no timeout of its own, because the timeout of each request
-    /// includes it.
+    /// also covers the time to connect.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();
         tcp.enforce_http(false);

@@ -105,8 +105,8 @@ impl DynamoTable {
 
     /// Counts a refused write.
     ///
-    /// DynamoDB reports no consumed capacity for a refused write. The write costs as much as a
-    /// write of the item that was found.
+    /// DynamoDB reports no consumed capacity for a refused write. It charges as much as for a write
+    /// of the item that was found.
     fn count_refusal(&self, met: Option<&Row>) {
         if let Some(meter) = &self.meter {
             meter.refused(met.map_or(1, Row::write_units));
@@ -292,7 +292,7 @@ impl DynamoTable {
         }
     }
 
-    /// Converts DynamoDB's reasons for cancelling a transaction.
+    /// Converts DynamoDB's reasons for cancelling a transaction to a refusal or an error.
     ///
     /// If a condition failed, the transaction counts as refused, whatever the other reasons are.
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {

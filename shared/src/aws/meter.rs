@@ -23,8 +23,8 @@ pub struct Reading {
     pub writes: u64,
     pub reads: u64,
     pub refusals: u64,
-    /// The number of requests that failed for another reason than a condition, such as throttled or
-    /// unanswered requests.
+    /// The number of requests that failed for another reason than a failed condition: for example,
+    /// they were throttled or got no answer.
     pub failures: u64,
     pub sends: u64,
     /// The number of requests that set the visibility timeout of a batch's messages.

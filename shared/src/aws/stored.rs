@@ -42,7 +42,8 @@ impl std::fmt::Debug for Stored {
 pub struct Held {
     pub text: String,
     pub version: String,
-    /// Set if a newer version has already replaced this one.
+    /// Set if the caller's own write has already replaced `text`. Then `version` is the version
+    /// that this write created.
     pub is_replaced: bool,
     /// The name and the type of the parameter. `None` for a secret.
     parameter: Option<(String, String)>,
@@ -161,8 +162,8 @@ impl Stored {
 
     /// Creates the parameter with this text.
     ///
-    /// A secret is never created, because the functions would need its new ARN: the call fails. If
-    /// the parameter already exists, returns its version as overtaken.
+    /// Fails for a secret, because the Lambda functions would need the new secret's ARN. If the
+    /// parameter already exists, returns it in [`Replaced::Overtaken`].
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
         if self.0.service == Service::Secrets {
             let words = "there is no such secret in this region and account; create it with `aws secretsmanager \

@@ -185,8 +185,8 @@ impl Ingest {
         Err(self.refuse(&current, request, refused))
     }
 
-    /// Decides about a request. The time for fetching keys is added to the deadline `answer_by`, so
-    /// that the same time is left for appending the delivery.
+    /// Decides about a request. Adds the time for fetching keys to the deadline `answer_by`, so that a fetch does not
+    /// shorten the time for appending the delivery.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
             return Judged::RefusedByKnown(Refused::with_status(

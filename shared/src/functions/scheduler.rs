@@ -42,8 +42,8 @@ pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 /// The part of the function's time that is kept for storing the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
-/// Creates the job that sweeps each minute. A tick continues where the previous one stopped, so a
-/// missed tick is made up for later.
+/// Creates the job that sweeps each minute. A tick continues where the previous one stopped, so later ticks make up for
+/// a missed one.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
         let (sweeper, observer) = (sweeper.clone(), observer.clone());

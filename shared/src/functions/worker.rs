@@ -62,8 +62,8 @@ impl Worker {
         self.drainer.sources().beside(self.drain(event, deadline)).await
     }
 
-    /// Stops starting handlers. Waiting deliveries are handed over to other workers, and no attempt is
-    /// counted.
+    /// Stops starting handlers. From now on, this worker hands waiting deliveries over to other workers, and counts no
+    /// attempt.
     pub fn close(&self) {
         self.drainer.threads().close();
     }
@@ -145,8 +145,8 @@ const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
 #[error("handlers that do not return block too many threads")]
 struct ThreadsExhausted;
 
-/// Checks that `handler` accepts the handler name of every source, and can take several deliveries at
-/// once where a source has `deliver = { up_to = … }`. The error names the first source that does not fit.
+/// Checks that `handler` accepts the handler name of every source, and can take several deliveries at once where a
+/// source has `deliver = { up_to = … }`. The error names the first source for which this check fails.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
     for source in sources.iter() {
         let (source, name) = (&source, &source.handler);

@@ -1,7 +1,8 @@
 //! Decides which tick of a job the scheduler runs in an invocation. Uses no I/O.
 //!
 //! The scheduled time of the invocation determines the ticks that are due. The clock of the invoked
-//! process only decides whether a lease has expired.
+//! process only decides whether a lease has expired, and whether the invocation must be refused
+//! ([`is_far_ahead`]).
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub enum Next {
         tick: Timestamp,
         /// The number of this start of the tick, counted from 1.
         start: u32,
-        /// The number of earlier missed ticks that are skipped.
+        /// The number of earlier missed ticks that are skipped, counted up to 99.
         left_out: usize,
     },
     GiveUp {
@@ -114,7 +115,7 @@ pub fn first_of_its_minute(scheduled: Timestamp) -> Timestamp {
 
 /// Returns whether an invocation is dated so far in the future that it must be refused.
 ///
-/// If its ticks were recorded, the jobs would not run until that date.
+/// Otherwise its ticks would be recorded, and the jobs would not run until that date.
 pub fn is_far_ahead(scheduled: Timestamp, now: Timestamp) -> bool {
     scheduled.since(now) > MOST_AHEAD
 }

@@ -76,7 +76,7 @@ pub enum TickError {
     Store(#[from] StoreError),
     /// The invocation is dated further in the future than clock skew explains.
     ///
-    /// If its ticks were recorded, the jobs would not run until that date.
+    /// No tick was run or recorded. Otherwise the jobs would not run again until that date.
     #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
     FarAhead { scheduled: Timestamp, now: Timestamp },
 }
@@ -117,7 +117,7 @@ impl Ticker {
     /// Runs the jobs that are due at the invocation scheduled for `scheduled`.
     ///
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
-    /// not affect the other jobs. If the function returns an error, no job was started.
+    /// not affect the other jobs. If this method returns an error, no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
         let now = self.store.env().now();
         if is_far_ahead(scheduled, now) {

@@ -117,7 +117,7 @@ impl Guard {
         self.renewer.renew().await.map_err(|_| self.lost())
     }
 
-    /// Runs `work` under the lease. Releases the lease if the caller's time ends.
+    /// Runs `work` under the lease. If the caller's time ends first, drops the work and releases the lease.
     pub(super) async fn work<W: Future>(&mut self, work: impl FnOnce(Lease) -> W) -> Result<W::Output, LeaseError> {
         let lease = self.lease().clone();
         let done = self.hold(work(lease)).await;

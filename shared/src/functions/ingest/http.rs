@@ -97,8 +97,7 @@ impl Response {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// Sets the status 200 and the JSON `body`, for senders that require a body. Those senders accept no
-    /// other status.
+    /// If `body` is given, sets this JSON body and the status 200, for senders that require both.
     #[must_use]
     pub(super) fn with_body(self, body: Option<&str>) -> Self {
         match body {

@@ -39,7 +39,7 @@ pub const PATIENCE: Duration = Duration::from_millis(1000);
 /// The shortest time between the starts of two fetches of the same address.
 pub const SPACING: Duration = Duration::from_secs(5);
 
-/// A copy of this age or older is fetched again before a key is used.
+/// A copy of this age or older is fetched again before a key in it is used.
 pub const REFRESH: Duration = Duration::from_secs(3600);
 
 /// A copy of this age or older is not used, even if fetching a newer copy fails.

@@ -25,9 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// keep, which include the unreadable ones. The other messages may be deleted: their deliveries are
 /// durable, in their inboxes or in other messages.
 ///
-/// Deliveries are appended one after the other, in order of arrival, so that only one body is unpacked
-/// at a time. If the store does not answer, all further deliveries are deferred again without a try.
-/// If the store throttles an order, those of that order are.
+/// Deliveries are appended one after the other, in order of arrival, so that only one body is unpacked at a time. If
+/// the store does not answer, all further deliveries are deferred again without a try to append them. If the store
+/// throttles a write to an order or reports a conflict, only that order's further deliveries are.
 pub(super) async fn append_all(drainer: &Drainer, batch: &Batch, limit: Duration) -> BTreeSet<String> {
     let mut kept: BTreeSet<String> = batch.undeliverable().iter().map(|(id, _)| id.clone()).collect();
     kept.extend(batch.deferred().iter().map(|(id, _)| id.clone()));
@@ -44,9 +44,9 @@ pub(super) async fn append_all(drainer: &Drainer, batch: &Batch, limit: Duration
     kept
 }
 
-/// The delays with which later deliveries of the batch are deferred again, without a try to append
-/// them. After the store did not answer, all of them are deferred. After the store throttled an order,
-/// only those of that order are.
+/// The delays with which further deliveries of the batch are deferred again, without a try to append them. If the store
+/// did not answer, the delay applies to all of them. If the store throttled a write to an order or reported a conflict,
+/// it applies to that order's deliveries.
 #[derive(Default)]
 struct Pauses<'a> {
     store: Option<Duration>,

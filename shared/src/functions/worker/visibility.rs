@@ -26,7 +26,7 @@ impl VisibilityExtension<'_> {
         self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes messages visible again after one lease. If the request fails, they become visible when their
+    /// Makes messages visible again after the length of a lease. If the request fails, they become visible when their
     /// current visibility timeout ends.
     pub(super) async fn give_back(&self, receipts: &[String]) {
         self.receipts().retain(|receipt| !receipts.contains(receipt));
@@ -35,10 +35,10 @@ impl VisibilityExtension<'_> {
         }
     }
 
-    /// Extends the visibility timeout of all messages in one request, at the first grant of a lease and
-    /// then after each fifth of a lease, but at most once a second. Each request hides the messages for a
-    /// lease, that pause, and one second. So if the worker dies, its messages become visible at the
-    /// earliest one second after its last lease expires.
+    /// Extends the visibility timeout of all messages in one request, when the batch's first lease is granted and then
+    /// after each pause of a fifth of a lease's length, but at least a second. Each request hides the messages for the
+    /// length of a lease, the pause and one second. So if the worker dies, its messages become visible at the earliest
+    /// one second after its last lease expires.
     pub(super) async fn extend(&self, in_flight: &InFlight) -> Infallible {
         in_flight.first_grant().await;
         let pause = (self.lease / 5).max(Duration::from_secs(1));

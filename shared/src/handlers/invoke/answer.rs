@@ -34,7 +34,7 @@ enum AnsweredOutcome {
     Reject,
 }
 
-/// An error that a function in any language returned. The stack trace is not read, because it belongs in
+/// An error that a Lambda function returned, whatever its language. The stack trace is not read, because it belongs in
 /// the function's own log.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]

@@ -25,8 +25,8 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     ring::default_provider().signature_verification_algorithms
 }
 
-/// Returns the key of the first certificate in `pem`, without verifying the certificate. The caller must
-/// already trust it.
+/// Returns the key of the first certificate in `pem`, without verifying the certificate. The caller must already trust
+/// the certificate.
 pub fn key_in_certificate(pem: &[u8]) -> Option<RsaKey> {
     let certificate = CertificateDer::from_pem_slice(pem).ok()?;
     key(&ParsedCertificate::try_from(&certificate).ok()?)
