@@ -50,7 +50,7 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u32 = 100;
 
-/// The delay of the wake-up that is sent before an operation's write. The write takes less time.
+/// The delay of the wake-up that is sent before an operation's write. The delay is longer than the write takes.
 const SAFETY_DELAY: Duration = Duration::from_secs(30);
 
 /// The number of times that an operation tries to write a row that other processes keep changing.
@@ -378,16 +378,16 @@ impl Operator {
 
     /// Sends a delayed wake-up before a write that lets an entity continue.
     ///
-    /// After the write, an undelayed wake-up is sent. The delayed wake-up takes effect if this
-    /// process dies in between.
+    /// After the write, the caller sends an undelayed wake-up. If this process dies in between, the delayed wake-up
+    /// takes its place.
     async fn wake_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
         self.waker.wake(entity, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }
 
     /// Unblocks an entity, and wakes a worker.
     ///
-    /// If the entity is blocked as `expired`, because TTL may have deleted the delivery in front,
-    /// that delivery's sequence first gets a tombstone, unless it holds an item.
+    /// If the entity is blocked as `expired`, because TTL may have deleted the delivery in front, first puts a
+    /// tombstone at that delivery's sequence, unless the sequence still holds an item.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),

@@ -1,8 +1,7 @@
 //! The configured senders of webhooks, from one TOML or JSON document.
 //!
-//! The document is checked as a whole when it is read. An error names the source and never
-//! shows a value, which may be a secret. [`LiveSources`] reads the document again while a
-//! function runs.
+//! The document is checked as a whole when it is read. An error names the source and never shows a value, which may be
+//! a secret. [`LiveSources`] reads the document again while a Lambda function runs.
 
 mod check;
 pub mod deliver;

@@ -48,8 +48,8 @@ impl Observer for std::sync::Arc<dyn Observer> {
     }
 }
 
-/// Logs the error of a function that cannot start or continue. The runtime prints the error too, but not
-/// as JSON, so filters of the log would not match it.
+/// Logs the error of a Lambda function that cannot start or continue. The runtime prints the error too, but not as
+/// JSON, so filters of the log would not match it.
 pub fn ended<T, E: std::fmt::Display>(ended: Result<T, E>) -> Result<T, E> {
     ended.inspect_err(|error| tracing::error!(reason = %error, "cannot start"))
 }

@@ -100,7 +100,7 @@ pub struct JobReport {
     pub was_requested: bool,
 }
 
-/// The findings of a restore that must be stored, because the restored rows do not show them.
+/// The findings that a restore must store, because the restored rows do not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Found {
     pub newest: BTreeMap<SourceName, Newest>,

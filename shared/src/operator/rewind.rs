@@ -65,9 +65,9 @@ impl Operator {
     /// Makes the applied deliveries from sequence `from` on run again, before the deliveries that
     /// wait.
     ///
-    /// The function first waits, for up to 30 s, until a running handler has ended, and finally
-    /// wakes a worker. If the first waiting delivery has failed or blocks the entity, its attempts
-    /// are cleared.
+    /// First waits, for up to 30 s, until the entity's lease is free, so that a running handler can
+    /// end. Finally wakes a worker. If the first waiting delivery has failed or blocks the entity,
+    /// its attempts are cleared.
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
@@ -110,7 +110,7 @@ impl Operator {
     /// rewound earlier and has not been settled since.
     ///
     /// The handler may already have had an effect with the old token. After this rewind the
-    /// delivery runs once more, and the new token tells receivers the two runs apart.
+    /// delivery runs once more, and receivers tell the two runs apart by the new token.
     async fn rename_front(
         &self,
         entity: &EntityKey,

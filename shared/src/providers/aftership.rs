@@ -21,9 +21,9 @@ const TRACKING: &str = "aftership-hmac-sha256";
 const RETURNS: &str = "as-signature-hmac-sha256";
 const FORMER: &str = "am-webhook-signature";
 
-/// Returns the name of the first signature header that the request has, and the decoded signatures:
-/// one for each encoding that is possible in this header and fits. `None` if the request has no
-/// signature header.
+/// Returns the name of the first signature header that the request has, and its decoded signature:
+/// once for each of the header's possible encodings in which the value is valid. `None` if the
+/// request has no signature header.
 fn claimed(headers: &Headers) -> Option<(&'static str, Vec<Vec<u8>>)> {
     let both = |text: &str| [Encoding::Base64.decode(text), Encoding::Hex.decode(text)].into_iter().flatten().collect();
     if let Some(value) = headers.get(TRACKING) {

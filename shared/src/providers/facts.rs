@@ -69,10 +69,11 @@ pub struct Facts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed {
     pub body: bool,
-    /// The signature covers only a checksum of the body. Another body with the same checksum is accepted.
+    /// Set if the signature covers only a checksum of the body, so that another body with the same checksum is
+    /// accepted.
     pub by_checksum: bool,
     pub headers: &'static [&'static str],
-    /// The time of the attempt is signed, so an old request cannot be sent again.
+    /// Set if the time of the attempt is signed and checked, so that an old request is refused when it is sent again.
     pub time: bool,
     pub url: bool,
 }

@@ -1,7 +1,7 @@
 //! Reads single values from a JSON text without building a document.
 //!
-//! A number is returned as the digits that were sent, so that an id above 2^53 or 2^64 stays exact.
-//! The functions neither panic nor recurse, whatever the input.
+//! A number is returned as the digits that were sent, so that an id above 2^53 or 2^64 stays exact. No function of this
+//! module panics or recurses, whatever its input.
 
 use std::{borrow::Cow, fmt};
 

@@ -255,8 +255,8 @@ pub enum Verified {
 }
 
 pub trait Provider: Send + Sync + std::fmt::Debug {
-    /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A function
-    /// refuses to start with such a secret. The default implementation refuses empty secrets.
+    /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A Lambda function refuses
+    /// to start with such a secret. The default implementation refuses empty secrets.
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         signature::objection(secret, &[], signature::EMPTY)
     }

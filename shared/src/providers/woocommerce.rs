@@ -70,10 +70,9 @@ fn character(entity: &str) -> Option<char> {
 
 const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
 
-/// The locations of an event's fields in WooCommerce's requests. The shop's delivery id is a hash
-/// of the webhook's number and the current second. It distinguishes two `order.deleted` with equal
-/// bodies. The id that is used here also contains the body, which distinguishes two changes within
-/// one second.
+/// The locations of an event's fields in WooCommerce's requests. The shop's delivery id is a hash of the webhook's
+/// number and the current second. It distinguishes two `order.deleted` with equal bodies. This project's id also
+/// contains the body's hash, which distinguishes two changes within one second.
 const READS: Reads = Reads {
     delivery_id: &[
         IdPart::Account,

@@ -131,8 +131,8 @@ fn url(text: &str, scope: AddressScope) -> Result<Uri, String> {
     Ok(url)
 }
 
-/// Returns whether `host` is an address that is not public, or `localhost`. The function does not resolve other
-/// names.
+/// Returns whether `host` is an address that is not public, or `localhost`. Other names are not resolved, and give
+/// `false`.
 fn is_known_private(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {

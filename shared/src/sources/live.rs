@@ -1,8 +1,8 @@
 //! The sources document in use. It is read when a function starts, and again while it runs.
 //!
-//! - The document is read again every [`REFRESH`], while a request is handled. The request waits for the read,
-//!   because Lambda freezes a function between requests, but at most for [`PATIENCE`]. A read that failed
-//!   after a freeze is ignored.
+//! - The document is read again every [`REFRESH`], while a request is handled. The request waits for the read, because
+//!   Lambda freezes a function between requests, but at most for [`PATIENCE`]. A read that failed because of such a
+//!   freeze is ignored.
 //! - If the document cannot be read or is invalid, the last valid one stays in use, and an
 //!   event reports that.
 //! - If a request names an unknown source or has an invalid signature, the document in use
@@ -25,26 +25,27 @@ use crate::{
     time::{CLOCKS_APART, Env, Timestamp},
 };
 
-/// If the last read began this long ago, a request causes another one. After a failed read, [`SPACING`] counts
-/// instead.
+/// If the last read began this long ago, a request causes another read. If that last read failed, a request causes
+/// another one after [`SPACING`].
 pub const REFRESH: Duration = Duration::from_secs(60);
 
-/// If the document in use has this age, a request waits for a read before its own work, at most for
+/// If the last successful read began this long ago, a request waits for a new read before its own work, at most for
 /// [`PATIENCE`]. Otherwise an instance that was idle would still accept a revoked secret.
 pub const STALE: Duration = Duration::from_secs(300);
 
-/// The shortest time between two reads that unverified requests cause. After a failed read, the next one
-/// also waits this long.
+/// The shortest time between two reads that unverified requests cause, and from the start of a failed read to the next
+/// read.
 pub const SPACING: Duration = Duration::from_secs(5);
 
 /// The longest time that a request waits for a read of the document. This wait shortens the time for the
 /// request's own work.
 pub const PATIENCE: Duration = Duration::from_millis(250);
 
-/// The timeout of one read. The read continues in the background when no request waits for it.
+/// The timeout of one read. A request waits for the read at most [`PATIENCE`]. Afterwards the read continues in the
+/// background until it ends or this timeout expires.
 const READ_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// A failed read that took longer than this was interrupted because Lambda froze the function. Such a
+/// If a read failed after more than this time, the cause is that Lambda froze the function during the read. Such a
 /// failure is not reported.
 const FROZEN: Duration = Duration::from_secs(3);
 
@@ -148,8 +149,8 @@ impl LiveSources {
         }
     }
 
-    /// Makes later reads refuse every document that `demand` does not accept. If `demand` refuses even the
-    /// current document, returns its error and changes nothing.
+    /// Makes later reads refuse every document that `demand` does not accept. If `demand` refuses even the current
+    /// document, returns its error and changes nothing. Only the first accepted `demand` is used.
     pub fn demand(
         &self,
         demand: impl Fn(&Sources) -> Result<(), String> + Send + Sync + 'static,
@@ -196,8 +197,8 @@ impl LiveSources {
         done
     }
 
-    /// Reads the document for a request that only a newer document could accept. The function reads nothing if
-    /// the last read began less than [`SPACING`] ago. This limit grows while such reads find no change.
+    /// Reads the document for a request that only a newer document could accept. If the last read began less than
+    /// [`SPACING`] ago, only waits for that read. [`SPACING`] grows while such reads find no change.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {
@@ -220,10 +221,10 @@ impl LiveSources {
         if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
     }
 
-    /// Looks up the source of a delivery. Another instance, perhaps with a newer document, accepted the
-    /// delivery at `since` by its own clock. A missing source counts as gone only if the document was read
-    /// after this call began, or later than [`CLOCKS_APART`] after `since`. A paused source may have been
-    /// resumed, so the document is read again if the last read is not recent.
+    /// Looks up the source of a delivery. Another instance, perhaps with a newer document, accepted the delivery at
+    /// `since` by its own clock. A missing source counts as gone only if the document was read after this call began,
+    /// or later than [`CLOCKS_APART`] after `since`. Otherwise this method reads the document again. It also does so
+    /// for a paused source, which may have been resumed, if the last read is not recent.
     pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {

@@ -1,4 +1,4 @@
-//! The events that the functions report.
+//! The events that Lambda functions and other programs report.
 
 use std::time::Duration;
 
@@ -65,9 +65,9 @@ pub enum Event<'a> {
         /// The run time of the handler, if a handler ran. In a group, only the event of the last delivery has it.
         took: Option<Duration>,
     },
-    /// An attempt failed, and the delivery will be tried again.
+    /// A handler start did not settle its delivery, which will be tried again.
     Failed { delivery: &'a Delivery, retry_in: Duration, error: &'a str },
-    /// An order was blocked at its next delivery.
+    /// An order was blocked at the delivery in front.
     Blocked {
         entity: &'a EntityKey,
         reason: BlockReason,
@@ -76,7 +76,7 @@ pub enum Event<'a> {
     },
     /// A wake-up or a deferred delivery was replaced by a fresh message, which SQS delivers after `delay`.
     Requeued { entity: &'a EntityKey, delay: Duration, reason: RequeueReason },
-    /// A drain waited until an exclusive lease was released.
+    /// A drain waited for an exclusive lease to end. Another holder may still have the lease.
     Waited { entity: &'a EntityKey, waited: Duration, polls: u32 },
     /// An expired lease was taken over.
     TakenOver { entity: &'a EntityKey, token: FencingToken },
@@ -97,8 +97,8 @@ pub enum Event<'a> {
     BreakerOpened { source: &'a SourceName, wait: Duration },
     /// A source's breaker closed, because a handler start succeeded or a probe got an answer.
     BreakerClosed { source: &'a SourceName },
-    /// A source's destination has become unavailable: its breaker opened, or an order has waited for the
-    /// destination for a minute. Each process reports this once, until a handler start succeeds.
+    /// A source's destination has become unavailable: its breaker opened, or an order has waited for the destination
+    /// for a minute. Each process reports this once, and again only after a handler start has succeeded.
     DestinationUnavailable { source: &'a SourceName, error: &'a str },
     /// A source's destination is available again, because a handler start succeeded.
     DestinationAvailable {
@@ -110,7 +110,7 @@ pub enum Event<'a> {
     NoWakeUp { message_id: &'a str },
     /// The time of a delivery's event is earlier than that of an event that was already applied.
     Inversion { delivery: &'a Delivery },
-    /// The sweep has read rows.
+    /// A run of the sweep has ended.
     Swept { swept: &'a Swept },
     /// The result of a job's tick was recorded.
     JobEnded {
@@ -153,7 +153,7 @@ pub enum Refusal {
     Damaged,
     TooLarge,
     Compressed,
-    /// The request bypassed the proxy in front of the function.
+    /// The request lacks the secret of the proxy in front of the ingest function, so it bypassed the proxy.
     PastOrigin,
 }
 

@@ -88,7 +88,7 @@ impl JsonLog {
         self
     }
 
-    /// Begins the invocation with the id `request`. If measurements of the previous invocation are left,
+    /// Begins the log of the invocation with the id `request`. If measurements of the previous invocation are left,
     /// they are written first.
     pub fn begin(&self, request: &str) {
         self.end();
@@ -109,7 +109,7 @@ impl JsonLog {
         }
     }
 
-    /// Ends the invocation, and writes the measurements that no line has reported.
+    /// Ends the log of the current invocation: writes the measurements that no line has reported.
     pub fn end(&self) {
         let entities = std::mem::take(&mut self.state().entities);
         let mut left: Vec<_> = entities.into_values().flat_map(|one| one.metrics).collect();

@@ -1,13 +1,14 @@
-//! Counts refusals, because anybody can cause them, and a log line for each would cost too much. The
-//! first refusal of a kind is logged at once, and later ones together every ten seconds.
+//! Counts refusals, because anybody can cause them, and a log line for each would cost too much. The first refusal of a
+//! kind is logged at once. Later ones are logged together, at most every ten seconds, except at half of a provider's
+//! limit.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use super::event::Refusal;
 use crate::protocol::entity::SourceName;
 
-/// The shortest time between two lines about the same kind of refusal. Refusals that were not yet logged
-/// are lost when the process ends.
+/// The shortest time between two lines about the same kind of refusal, except for a line at half of the provider's
+/// limit. Refusals that were not yet logged are lost when the process ends.
 pub(super) const SPACING: Duration = Duration::from_secs(10);
 
 /// A kind of refusal: its source and its reason. The source is `None` if the request names no configured

@@ -20,8 +20,8 @@ use crate::time::{Env, Timestamp};
 /// spans wait for the next invocation.
 const LEAST: Duration = Duration::from_millis(100);
 
-/// The pause in sending after the collector did not answer within its timeout, or refused twice in a row.
-/// One refusal may come from a closed connection. Spans that are due in the pause are dropped.
+/// The pause in sending after the collector did not answer within the timeout, or refused twice in a row. A single
+/// refusal causes no pause, because it may come from a closed connection. Spans that are due in the pause are dropped.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The maximum number of spans that are kept between two sends. Further spans are dropped.

@@ -12,7 +12,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// The longest timeout for sending spans. The function takes no event while it sends.
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A lookup of environment variables. Returns `None` for a variable that is not set or empty.
+/// A lookup of environment variables. Returns `None` for a variable that is unset or empty.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) struct Settings {
