@@ -1,9 +1,9 @@
 //! Creates the AWS clients.
 //!
-//! Region, credentials and endpoints come from Lambda's environment variables. The crate
-//! `aws-config` also looks in other places. It is slower, so it is used only with the feature
-//! `credentials`. TLS is rustls with ring, because aws-lc gathers entropy for hundreds of
-//! milliseconds in a small function, which has only a share of a processor.
+//! Region, credentials and endpoints come from Lambda's environment variables. The crate `aws-config` also looks in
+//! other places. That is slower, so the crate is used only with the feature `credentials`. TLS is rustls with ring,
+//! because aws-lc gathers entropy for hundreds of milliseconds in a small function, which has only a share of a
+//! processor.
 
 pub(crate) mod boot;
 pub mod call;

@@ -124,7 +124,7 @@ impl StoreConfig {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourcesOrigin {
-    /// A file, for local runs. The variable holds `file:PATH`.
+    /// The path of a file, for local runs. The variable `SOURCES` holds `file:PATH`.
     File(PathBuf),
     /// The name of a parameter in SSM Parameter Store.
     Parameter(String),

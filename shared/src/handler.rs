@@ -23,10 +23,9 @@ pub enum Outcome {
     Done,
     /// The delivery is settled in one transaction with these writes.
     ///
-    /// There are at most 99 writes, of different items. They may be in any table that the
-    /// function may write to, except the serializer's own. If a condition does not hold, or
-    /// DynamoDB can never accept a write, nothing is written and the attempt fails.
-    /// [`Outcome::commit`] creates this outcome.
+    /// There are at most 99 writes, of different items. They may be in any table that the worker function may write to,
+    /// except the serializer's own. If a condition does not hold, or DynamoDB can never accept a write, nothing is
+    /// written and the attempt fails. [`Outcome::commit`] creates this outcome.
     Commit(Vec<Write>),
     /// The handler failed. The delivery is tried again after a wait.
     Retry {
@@ -47,8 +46,8 @@ pub enum Outcome {
         /// A description of the failure, for the operator.
         error: String,
     },
-    /// The destination has begun nothing, because it is unavailable, for any other delivery as well. The delivery is
-    /// tried again after a wait, and no attempt is counted.
+    /// The destination has begun nothing, and is unavailable for other deliveries as well. The delivery is tried again
+    /// after a wait, and no attempt is counted.
     ///
     /// When these waits add up to the source's setting `unavailable_for`, the delivery is parked or
     /// its entity blocked. After three consecutive entities with this outcome or
@@ -248,11 +247,10 @@ pub trait Handler: Send + Sync + 'static {
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
-    /// Applies several deliveries of one entity in one start. The worker calls this function, with
-    /// at least two deliveries, for sources with `deliver = { up_to = … }`. The answer applies to
-    /// all of them. After a failure, a rejection or no answer, [`Handler::handle`] gets each
-    /// delivery alone. After [`Outcome::Unavailable`] or [`Outcome::NotNow`], the deliveries stay
-    /// together until their waits reach the source's limit.
+    /// Applies several deliveries of one entity in one start. The worker calls this function, with at least two
+    /// deliveries, for sources with `deliver = { up_to = … }`. The answer applies to all of them. After a failure, a
+    /// rejection or no answer, [`Handler::handle`] gets each delivery alone. After [`Outcome::Unavailable`] or
+    /// [`Outcome::NotNow`], the deliveries stay together until these waits add up to the source's `unavailable_for`.
     ///
     /// The default implementation fails. It does not call `handle` for each delivery, because
     /// a handler that reads a row, changes it and commits it would lose all changes except the

@@ -113,8 +113,7 @@ pub enum LeaseError {
     /// later.
     #[error("held by {by} until {until}")]
     Contended {
-        /// The description of the holder for an operator, or a note that waiting deliveries go
-        /// first.
+        /// The description of the holder, as operators see it, or a note that waiting deliveries go first.
         by: String,
         /// The time at which the other holder's lease expires unless it is renewed, by that
         /// holder's clock. If waiting deliveries go first, the end of their turn.

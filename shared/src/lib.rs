@@ -95,7 +95,7 @@
 //! | `testing` | a test kit for handlers, for `dev-dependencies` | |
 //!
 //! A script that only takes leases needs `default-features = false` and the feature
-//! `aws`, or `credentials` if its environment variables hold no keys.
+//! `aws`, or `credentials` if the environment holds no access key.
 //!
 //! Modules that this page does not list are the project's own and may change in any
 //! release.

@@ -99,7 +99,7 @@ pub struct Source {
     pub stale: Stale,
     #[cfg(any(test, feature = "verify"))]
     on_outage: Option<OnOutage>,
-    /// Deliveries of a paused source are accepted, but not handled.
+    /// Set if the source is paused: its deliveries are accepted, but not handled.
     pub is_paused: bool,
     forward: Option<Destination>,
     invoke: Option<Function>,

@@ -27,8 +27,8 @@ const AMAZON: [&[u8]; 5] = [
 #[derive(Debug, Clone)]
 pub struct Roots {
     store: RootCertStore,
-    /// Creates the TLS configuration. A function pointer lets the linker leave out variants that a program
-    /// does not use.
+    /// Creates the TLS configuration. The field is a function pointer, so that the linker can leave out the variants
+    /// that a program does not use.
     trusting: fn(RootCertStore) -> ClientConfig,
 }
 

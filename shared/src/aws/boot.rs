@@ -116,10 +116,10 @@ impl Leases {
     /// holds an access key, the feature `credentials` looks for credentials in profiles, containers
     /// and instances.
     ///
-    /// With `QUEUE_URL`, the release of a lease wakes a worker for deliveries that wait.
-    /// `RETENTION_DAYS` (30 by default) is how long the rows of idle entities are kept, and must
-    /// equal the deployment's retention. Operators see the name of the program as the holder, or in
-    /// Lambda the names of the function and its log stream, unless [`Leases::held_by`] sets another
+    /// With `QUEUE_URL`, the release of a lease wakes a worker if deliveries wait. `RETENTION_DAYS`
+    /// (30 by default) is how long the rows of idle entities are kept, and must equal the
+    /// deployment's retention. Operators see the name of the program as the holder, or in Lambda
+    /// the names of the function and its log stream, unless [`Leases::held_by`] sets another
     /// description.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ impl DynamoTable {
     }
 
     /// Returns whether a write names one of the protocol's tables, by name or ARN, as only a
-    /// handler's own write can. Such a write is refused.
+    /// handler's own write can. The caller must refuse such a write.
     fn intrudes(&self, write: &Write) -> bool {
         let TableName::Named(name) = &write.key.table else { return false };
         let name = name.rsplit('/').next().unwrap_or_default();

@@ -35,11 +35,11 @@ impl ScheduledEvent {
 
 pub const SWEEP: &str = "sweep";
 
-/// The longest run of the sweep in one tick. The run must end before the next tick, even if the last
-/// request gets no answer.
+/// The longest run of the sweep in one tick. The run must end before the next tick, even if its last request to the
+/// store gets no answer.
 pub const SWEEP_TIME: Duration = Duration::from_secs(50);
 
-/// The part of the function's time that is kept for storing the sweep's position.
+/// The part of the scheduler function's time that is kept for storing the sweep's position.
 const TIME_TO_END: Duration = Duration::from_secs(5);
 
 /// Creates the job that sweeps each minute. A tick continues where the previous one stopped, so later ticks make up for

@@ -11,7 +11,7 @@ use crate::protocol::{
     entity::{FencingToken, Identity},
 };
 
-/// The version of the JSON document. It grows when a field is removed or changes its meaning.
+/// The version of the JSON document. This number grows when a field is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]

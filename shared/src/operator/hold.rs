@@ -87,7 +87,7 @@ impl Operator {
 
     /// Makes the next attempt at the delivery in front due now, and wakes a worker.
     ///
-    /// The delivery's attempts stay counted. Ends only a wait that follows an error. A wait for a
+    /// The delivery's attempts stay counted. Only a wait that follows an error ends. A wait for a
     /// rate limit, a block and a hold stay. If the call fails with [`OperatorError::Queue`], the
     /// wait was ended but no worker was woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {

@@ -22,7 +22,7 @@ pub enum PutBack {
     /// The delivery was settled with this outcome, not as parked. Its parked row was removed.
     DecidedOtherwise(Settlement),
     /// The delivery stays parked, because the worker that parked it has not settled it yet. The
-    /// deliveries behind it in the same inbox stay parked as well.
+    /// list's later deliveries of the same inbox stay parked as well.
     Undecided,
     /// The delivery stays parked, because an earlier delivery of its inbox is undecided.
     Behind,
@@ -38,9 +38,9 @@ impl PutBack {
 impl Operator {
     /// Redrives the parked deliveries of `list`, one after the other.
     ///
-    /// Within `list`, each entity's deliveries must be in order of their sequences. The function
+    /// Within `list`, each entity's deliveries must be in order of their sequences. This method
     /// reports each result to `goes_on`, and stops once `goes_on` returns `false`. After a stop, an
-    /// error or a crash, call it again with the deliveries that are still parked.
+    /// error or a crash, call this method again with the deliveries that are still parked.
     pub async fn put_back(
         &self,
         list: &[(EntityKey, Sequence)],

@@ -178,10 +178,9 @@ impl Operator {
 
     /// Restores all entities. Returns whether all of them are restored.
     ///
-    /// The function reports each entity's result to the parameter `goes_on`, and stops if `goes_on`
-    /// returns `false`. Once all entities are restored, it records that the restore has ended.
-    /// After a stop or an error, call the function again to continue. A corrupt row is reported to
-    /// `goes_on` only.
+    /// This method reports each entity's result to `goes_on`, and stops if `goes_on` returns `false`. Once all entities
+    /// are restored, this method records that the restore has ended. After a stop or an error, call it again to
+    /// continue. A corrupt row is reported to `goes_on` only.
     pub async fn restore_all(
         &self,
         restoring: &RestoreRecord,

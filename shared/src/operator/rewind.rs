@@ -65,9 +65,9 @@ impl Operator {
     /// Makes the applied deliveries from sequence `from` on run again, before the deliveries that
     /// wait.
     ///
-    /// First waits, for up to 30 s, until the entity's lease is free, so that a running handler can
-    /// end. Finally wakes a worker. If the first waiting delivery has failed or blocks the entity,
-    /// its attempts are cleared.
+    /// This method first waits, for up to 30 s, until the entity's lease is free, so that a running
+    /// handler can end. Finally it wakes a worker. If the first waiting delivery has failed or
+    /// blocks the entity, its attempts are cleared.
     pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);

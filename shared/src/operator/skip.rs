@@ -41,8 +41,8 @@ impl Skipped {
 impl Operator {
     /// Parks the delivery at `sequence` if it is in front, and unblocks the entity.
     ///
-    /// First waits, for up to 30 s, until the entity's lease is free, so that a running handler can
-    /// end. A repeat or a tombstone is settled as such, not parked.
+    /// This method first waits, for up to 30 s, until the entity's lease is free, so that a running
+    /// handler can end. A repeat or a tombstone is settled as such, not parked.
     pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);

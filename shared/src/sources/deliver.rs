@@ -15,8 +15,9 @@ pub enum Deliver {
     /// One start of [`Handler::handle_all`](crate::Handler::handle_all) gets up to this many consecutive
     /// waiting deliveries: 2 to 25. A single one goes to `handle`.
     UpTo(u8),
-    /// The handler gets only the latest of up to 25 consecutive waiting deliveries with the same topic
-    /// family. The others are settled as superseded.
+    /// The handler gets only the latest of up to 25 consecutive waiting deliveries with the same topic family. The
+    /// others are settled as superseded. A delivery that was redriven or deferred, or whose event is older, supersedes
+    /// none.
     Latest,
 }
 

@@ -198,7 +198,7 @@ impl LiveSources {
     }
 
     /// Reads the document for a request that only a newer document could accept. If the last read began less than
-    /// [`SPACING`] ago, only waits for that read. [`SPACING`] grows while such reads find no change.
+    /// [`SPACING`] ago, only waits for that read. This limit grows while such reads find no change.
     pub async fn newest(&self) -> Newest {
         let Some(origin) = &self.0.origin else { return Newest::Known };
         let (since_tried, spacing) = {

@@ -93,8 +93,8 @@ impl Source {
         self.provider().answer()
     }
 
-    /// Creates the delivery for a verified request. A request that names no entity goes to
-    /// [`EntityKey::unrouted`].
+    /// Creates the delivery for a verified request. If the request names no entity, or none with a valid key, the
+    /// delivery goes to [`EntityKey::unrouted`].
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
         let described = self.provider().describe(request);
         let entity = self.entity(request, &described);

@@ -88,7 +88,7 @@ pub enum Event<'a> {
     LeaseEnded { entity: &'a EntityKey, token: FencingToken, held: Duration },
     /// An exclusive lease was dropped without a release, so other holders must wait until it expires.
     LeaseDropped { entity: &'a EntityKey, token: FencingToken },
-    /// The release of a lease got no reply, so the release may have happened.
+    /// The write that ends an exclusive lease failed or got no reply, so the lease may have ended.
     LeaseInDoubt { entity: &'a EntityKey, token: FencingToken },
     /// A wake-up could not be sent. The sweep or a redelivery of SQS will find the order.
     WakeUpFailed { entity: &'a EntityKey },

@@ -72,7 +72,7 @@ metrics! {
     Polls: Detailed,
     /// The time from the grant of an exclusive lease to its release.
     HoldMs: Detailed,
-    /// Releases of an exclusive lease that got no reply.
+    /// Exclusive leases whose last write failed or got no reply, so that they may have ended.
     InDoubt: Detailed,
     Lost: Detailed,
     TakenOver: Detailed,

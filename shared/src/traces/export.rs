@@ -5,8 +5,8 @@
 //! the export needs. So [`flush`] awaits the SDK's exporter after an answer and before the
 //! request for the next event.
 //!
-//! The sender of a webhook never waits for the collector. If the collector does not answer,
-//! the function waits once until the timeout, and then sends nothing for a while.
+//! The sender of a webhook never waits for the collector. If the collector does not answer, the Lambda function waits
+//! for it once, until the timeout, and then sends nothing for a while.
 
 mod client;
 mod outbox;

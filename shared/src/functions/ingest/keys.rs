@@ -88,8 +88,7 @@ pub enum NotFetched {
 }
 
 impl PublishedKeys {
-    /// Creates an empty cache. The TLS client is created at the first fetch, because most functions never
-    /// need a key.
+    /// Creates an empty cache. The TLS client is created at the first fetch, because most deployments never need a key.
     pub fn new(env: Env) -> Self {
         Self::of(env, None, None, OnceLock::new())
     }

@@ -14,8 +14,8 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// The time for which an idle connection is kept. A busy function sends more often, and collectors close
-/// idle connections later.
+/// The time for which an idle connection is kept. A busy Lambda function sends more often than this, and collectors
+/// close idle connections only later.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
 /// The maximum number of bytes of an answer that are read. Every valid answer is shorter.

@@ -16,8 +16,8 @@ use opentelemetry_sdk::{
 
 use crate::time::{Env, Timestamp};
 
-/// A send is tried only if at least this much of the invocation is left besides [`MARGIN`]. Otherwise the
-/// spans wait for the next invocation.
+/// A send is tried only if at least this much of the invocation's time is left besides [`MARGIN`]. Otherwise the spans
+/// wait for the next invocation.
 const LEAST: Duration = Duration::from_millis(100);
 
 /// The pause in sending after the collector did not answer within the timeout, or refused twice in a row. A single
