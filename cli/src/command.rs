@@ -1,5 +1,5 @@
-//! The `serializer` command. In a user's own project, `cargo run -- local` runs the same command with the
-//! project's functions.
+//! The `serializer` command. In a user's own project, `cargo run -- local` runs the same command with the project's
+//! Lambda functions.
 
 use std::{fmt::Write, path::Path, process::ExitCode};
 
@@ -110,14 +110,14 @@ fn grouped() -> clap::Command {
     command.help_template(template)
 }
 
-/// The largest number of threads for handlers. A handler that hangs keeps its thread, and each of many workers may have
-/// a whole batch of such handlers.
+/// The largest number of threads for handlers. A handler that hangs keeps its thread, and in each of many workers the
+/// handlers of all batches may hang.
 const MOST_HANDLERS: usize = 10_000;
 
-/// The functions and sample events of a user's own project, for `serializer local`.
+/// The Lambda functions and sample events of a user's own project, for `serializer local`.
 ///
-/// `serializer local` runs the functions in separate processes, as Lambda does. Each process is this same program,
-/// started as a function.
+/// `serializer local` runs the functions in separate processes, as Lambda does. Each process runs this same program,
+/// which then calls one of the two fields `worker` and `scheduler`.
 #[derive(Debug, Clone, Copy)]
 pub struct Project {
     /// The body of the worker function's `main`.
@@ -132,7 +132,8 @@ pub fn run() -> ExitCode {
     on_a_runtime(None)
 }
 
-/// Runs the command with the functions of a user's own project. The project's `main` only calls this function.
+/// Runs the `serializer` command for a user's own project. In a process that Lambda or a local run started as the
+/// project's worker or scheduler, runs that Lambda function instead. The project's `main` only calls `run_with`.
 pub fn run_with(project: Project) -> ExitCode {
     // Lambda, or a local run that stands in for it, sets the name of this process's function.
     let function = match std::env::var("AWS_LAMBDA_RUNTIME_API") {
@@ -173,7 +174,8 @@ fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
     }
 }
 
-/// Returns the URL that follows `--local` as a separate argument. Clap would take this URL for an order's key.
+/// Returns the URL that follows `--local` as a separate argument. The command refuses such a URL, because clap would
+/// take it for an order's key.
 fn url_after_local(arguments: &[String]) -> Option<&str> {
     let own = arguments.split(|argument| argument == "--").next()?;
     let is_it = |pair: &&[String]| pair[0] == "--local" && pair[1].starts_with("http");

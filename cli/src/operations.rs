@@ -55,7 +55,8 @@ pub struct Target {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     Done,
-    /// The order was already in the wanted state, or another operator was faster.
+    /// Nothing was left to do: the order was already in the wanted state, another operator was faster, or the delivery
+    /// was settled in another way.
     Nothing,
     Refused,
 }
@@ -189,7 +190,7 @@ impl Verb {
         }
     }
 
-    /// Runs this operation for one order or delivery. After an error, the operation may have been done.
+    /// Runs this operation for one order or delivery. After an error, the operation may have taken effect.
     pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
         let Target { order, sequence } = target;
         let outcome = match (self, sequence) {
@@ -236,7 +237,8 @@ impl Verb {
 /// A redrive keeps the deliveries of an order in sequence. If the outcome for a delivery is undecided, no later
 /// delivery of that order is appended.
 ///
-/// If this function fails, the reported targets are done. Running the operation again continues with the other targets.
+/// If this function fails, the operation has run for the reported targets, and may have taken effect for the next
+/// target. Running the operation again continues with the other targets.
 pub async fn run(
     verb: Verb,
     operator: &Operator,

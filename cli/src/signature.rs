@@ -1,7 +1,8 @@
 //! Verifies one webhook against its provider's rules. The result tells what the signature covers, or why the webhook is
 //! invalid.
 //!
-//! The diagnosis belongs to the command and not to the providers' rules, so that no function contains it.
+//! The diagnosis is part of the command and not of the providers' rules, so that no Lambda function's binary contains
+//! it.
 
 mod bodies;
 mod covered;

@@ -152,11 +152,11 @@ struct Recorded {
     drawing: Drawing,
     has_sent: bool,
     next: usize,
-    /// All recorded orders, in the order of their first events.
+    /// All recorded orders, sorted by their first events.
     all: Vec<EntityKey>,
     /// The position of each order's last event in the recording, counted from 1.
     last: HashMap<EntityKey, usize>,
-    /// The difference between the wall clock and the recording's clock, in milliseconds.
+    /// The difference between the wall clock and the monotonic clock of the recording, in milliseconds.
     offset: u64,
     env: Env,
 }

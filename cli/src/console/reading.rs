@@ -28,7 +28,7 @@ const ORDERS: &str = "the orders";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// How many times longer than [`Reading::keeps`] pages reuse a reading of the parked deliveries.
+/// Pages reuse a reading of the parked deliveries for this many times the time that [`Reading::keeps`] returns.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries' rows that one request reads. A response has room for this many rows of the largest size.
@@ -78,8 +78,8 @@ impl Statuses {
         orders.binary_search_by(|state| state.entity.cmp(entity)).ok().map(|at| &orders[at])
     }
 
-    /// Returns whether the order has a parked delivery. Receipts that are newer than the reading of parked deliveries
-    /// count too.
+    /// Returns whether the order has a parked delivery. Because the reading of parked deliveries may be old, newer
+    /// receipts of parked deliveries count too.
     pub(super) fn has_parked(&self, state: &EntityState) -> bool {
         let is_newer = |receipt: &Receipt| receipt.settled_at > self.parked_at;
         let mut receipts = state.recent.iter();

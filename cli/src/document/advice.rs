@@ -91,7 +91,7 @@ struct Routed {
     delivery: Incoming,
 }
 
-/// Returns advice if the source's `entity` templates group the provider's examples into orders differently than the
+/// Returns advice if the source's `entity` templates assign the provider's examples to orders differently than the
 /// provider's own rule does. A source that assigns all examples to one order gets no advice.
 fn entities(source: &Source) -> Option<String> {
     let rule = providers::rule_of(&source.provider_name)?;

@@ -23,7 +23,8 @@ pub enum Changed {
 const ATTEMPTS: u32 = 5;
 
 /// Edits the document at `place`, and writes it once `agree` has accepted the difference. If somebody else writes a
-/// newer version in the meantime, that version is edited instead.
+/// newer version in the meantime, edits that version instead, and asks `agree` again if the difference is no longer the
+/// same.
 ///
 /// # Errors
 ///
@@ -49,7 +50,7 @@ pub async fn apply(
     }
 }
 
-/// Sets `found` to the newest document that it read or replaced.
+/// Edits and writes the document. Whenever another writer was faster, sets `found` to that writer's document.
 async fn edited(
     place: &Place,
     found: &mut Option<Found>,
@@ -82,8 +83,8 @@ async fn edited(
     )
 }
 
-/// Writes another writer's document again, if this command has overwritten it. Returns a sentence that says whether
-/// their version is restored; `None` if nothing was overwritten.
+/// Writes another writer's document again, if this command has overwritten that document. Returns a sentence that says
+/// whether the document is restored, or `None` if this command has overwritten nothing.
 async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, String>> {
     let theirs = found?;
     let version = theirs.replaced_by()?;

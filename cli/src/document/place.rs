@@ -99,7 +99,8 @@ impl std::fmt::Display for Place {
 }
 
 impl Found {
-    /// Returns the version with which this command overwrote this document of another writer, or `None` if it did not.
+    /// Returns the version with which this command overwrote this document of another writer. Returns `None` if this
+    /// command did not overwrite the document.
     pub(super) fn replaced_by(&self) -> Option<String> {
         self.held.as_ref().filter(|held| held.is_replaced).map(|held| held.version.clone())
     }

@@ -1,8 +1,8 @@
 //! Generates the reference of the sources document: `docs/sources-reference.md`, the JSON Schema for editors, and
 //! `docs/providers.md`.
 //!
-//! The reference belongs to the command and not to the parser, so that the functions do not contain it. Tests check
-//! that reference and parser have the same fields and the same limits.
+//! The reference is part of the command and not of the parser, so that the Lambda functions' binaries do not contain
+//! it. Tests check that reference and parser have the same fields and the same limits.
 
 mod fields;
 mod page;

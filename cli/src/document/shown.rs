@@ -1,5 +1,5 @@
-//! Shows the difference between two documents without secrets. Comments are hidden too, because a comment may contain
-//! an old secret.
+//! Shows the difference between two sources documents, and hides their secrets. Comments are hidden too, because a
+//! comment may contain an old secret.
 
 use toml_edit::{Item, TableLike, Value};
 

@@ -128,8 +128,8 @@ impl std::fmt::Display for Text {
     }
 }
 
-/// Returns the comments about the whole file, such as the directive `#:schema`. The last paragraph of the comments is
-/// left out if it is directly above the first line of content.
+/// Returns the comments about the whole file, such as the directive `#:schema`. A last paragraph directly above the
+/// first line of content is left out, because such a paragraph is about that content.
 fn header(text: &str) -> &str {
     let lines = |is_header: fn(&str) -> bool| {
         text.split_inclusive('\n').take_while(|line| is_header(line)).map(str::len).sum::<usize>()

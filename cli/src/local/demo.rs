@@ -118,8 +118,9 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 
 /// Returns the samples' sources and the source `grouped`.
 ///
-/// On a busy machine, ingest may exceed its time limit and defer webhooks. The WooCommerce source refuses such webhooks
-/// instead, so that its sender sends them again. The acts are about order, not about deferral.
+/// On a busy machine, ingest may exceed its time limit and defer webhooks. In this document, the WooCommerce source
+/// refuses such webhooks instead, so that the demonstration sends them again, because the acts are about sequence and
+/// not about deferral.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))

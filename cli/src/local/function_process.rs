@@ -44,7 +44,7 @@ pub enum Logs {
 
 /// The ids of the live processes. Tests use the ids to kill or freeze processes.
 ///
-/// A borrow of this value holds a lock that is needed to start and to end processes. Copy the ids.
+/// A borrow of this value holds a lock that is needed to start and to end processes, so copy the ids.
 pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 
 /// A function with one process at a time. Dropping the value kills the process.

@@ -204,8 +204,8 @@ pub const CURL_ENTITY: &str = "shopify/order/1001";
 
 const CURL_BODY: &str = r##"{"id":1001,"name":"#1001","currency":"USD","total_price":"48.20","financial_status":"paid","fulfillment_status":null,"cancelled_at":null,"updated_at":"2026-01-05T09:00:00Z"}"##;
 
-/// Returns a curl command that posts an order to `url`. The command stays valid, because Shopify's signature covers
-/// only the body.
+/// Returns a curl command that posts the webhook of a created order to `url`. The signature does not expire, because
+/// Shopify signs only the body and no time.
 pub fn curl(url: &str) -> String {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let source = sources.get("shopify").expect("the samples' own");

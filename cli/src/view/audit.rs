@@ -1,4 +1,5 @@
-//! Checks a test run: compares the deliveries that were sent with the log of the handler. No table is read.
+//! Checks a run of the demonstration, a benchmark or a test: compares the sent deliveries with the handler's own log.
+//! Reads no table.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +11,8 @@ use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
 use crate::local::handler_log::{Run, RunEnd};
 
-/// A delivery as its sender saw it. All times are those of the handler log's clock.
+/// A sent delivery. Its times are by the monotonic clock that also times the handler's runs, so the two can be
+/// compared.
 #[derive(Debug, Clone)]
 pub struct Sent {
     pub entity: EntityKey,

@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::view::recording::{EventKind, OrderEvent};
 
-/// A diagram with one lane for each order. The lanes are in the order of the orders' first events.
+/// A diagram with one lane for each order. The lanes are sorted by the orders' first events.
 #[derive(Debug, Clone, Default)]
 pub struct Picture {
     pub lanes: Vec<Lane>,

@@ -108,9 +108,9 @@ impl NextCommand {
         Self { command, source: None, arguments, purpose }
     }
 
-    /// Returns the command that redrives an order's `count` parked deliveries. Of unrouted deliveries, the command
-    /// redrives only `one`, because they belong to different orders. `one` is also the delivery to redrive if `count`
-    /// is 1.
+    /// Returns the command that redrives an order's `count` parked deliveries. `one` is the delivery to redrive if
+    /// `count` is 1. If the deliveries are unrouted, the command redrives only `one` in any case, because unrouted
+    /// deliveries belong to different orders.
     pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
         let one = Position(one).to_string();
         match count {

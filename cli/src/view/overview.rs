@@ -94,7 +94,8 @@ impl Filter {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
 
-    /// Returns whether the filter matches, without its condition on the source. The source may not be known yet.
+    /// Returns whether the filter matches, apart from its condition on the source, because the source may not be known
+    /// yet.
     pub fn takes_but_source(&self, error: Option<&str>, since: Option<Timestamp>) -> bool {
         let has_error = |wanted: &String| error.is_some_and(|error| alike(error).contains(&alike(wanted)));
         self.error.as_ref().is_none_or(has_error)
@@ -219,7 +220,8 @@ impl Overview {
         self.lanes.iter().filter(|lane| lane.kind == kind).count()
     }
 
-    /// Returns the groups, the most urgent and largest first.
+    /// Returns the orders and parked deliveries, grouped by kind, source and error. The most urgent kind comes first,
+    /// and within a kind the group with the most deliveries.
     pub fn groups(&self) -> Vec<Group> {
         let mut groups = Groups::default();
         for lane in &self.lanes {

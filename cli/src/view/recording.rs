@@ -21,7 +21,7 @@ use webhook_serializer::{
 
 #[derive(Debug, Clone)]
 pub struct OrderEvent {
-    /// The event's time, by the recording's clock.
+    /// The monotonic time at which the event was recorded.
     pub at: Duration,
     pub entity: EntityKey,
     pub sequence: Option<Sequence>,
@@ -89,7 +89,7 @@ impl EventRecorder {
         self.recorded().sources.get(entity).cloned()
     }
 
-    /// Returns the time at which the recorder was created, by the recording's clock.
+    /// Returns the monotonic time at which the recorder was created.
     pub fn began(&self) -> Duration {
         self.began
     }

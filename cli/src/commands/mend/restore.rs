@@ -67,8 +67,8 @@ struct Found {
     waiting: u64,
     waiting_of: usize,
     blocked: usize,
-    /// The keys of orders in which a sequence was claimed after the backup. Claims up to five minutes later do not
-    /// count, because clocks differ.
+    /// The keys of orders in which a sequence was claimed more than five minutes after the backup. Earlier claims do
+    /// not count, because clocks differ.
     in_use: Vec<String>,
     unreadable: usize,
 }

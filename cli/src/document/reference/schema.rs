@@ -5,7 +5,8 @@ use super::{
     fields::{NAME, ORIGIN, SOURCE},
 };
 
-/// Returns the schema. The schema accepts every document that the functions accept.
+/// Returns the JSON Schema of the sources document, for editors. It accepts every document that the parser accepts, and
+/// perhaps others.
 pub fn schema() -> String {
     let mut source = table(&SOURCE);
     source["allOf"] = json!([
@@ -39,7 +40,7 @@ pub fn schema() -> String {
     text
 }
 
-/// Returns a condition of the schema: the field or table `named` is required if `field` is `value`, and forbidden
+/// Returns a condition in JSON Schema: the field or table `named` is required if `field` is `value`, and forbidden
 /// otherwise.
 fn goes_with(field: &str, value: &str, named: &str) -> Value {
     json!({

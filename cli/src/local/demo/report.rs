@@ -18,7 +18,7 @@ pub struct OrderReport {
     pub arrived: Vec<String>,
     /// The names of the applied deliveries, in order of their application.
     pub ran: Vec<String>,
-    /// The names of redriven deliveries, which ran at a new sequence.
+    /// The names of the deliveries that were rejected, and applied after a redrive.
     pub put_back: Vec<String>,
     pub starts: usize,
     pub waited: Duration,

@@ -125,7 +125,7 @@ impl Store {
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    /// Deletes the message, unless the message was received again after this receipt.
+    /// Deletes the message, unless the message was received again after the receive that `receipt` names.
     pub(super) fn delete(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<()> {
         let sql = "DELETE FROM messages WHERE row = :row AND queue = :queue AND receives = :receive";
         let values = named_params! { ":row": receipt.row, ":queue": queue, ":receive": receipt.receive };

@@ -70,7 +70,7 @@ const HIDDEN_PARTS: [&str; 20] = [
     "zipcode",
 ];
 
-/// Keys whose values are hidden only if they are objects or arrays; a number under `shipping` is a price.
+/// Keys whose values are hidden only if the values are objects or arrays, because a number under `shipping` is a price.
 const HIDDEN_OBJECTS: [&str; 3] = ["shipping", "destination", "receiver"];
 
 /// Keys that end in `name` and hold the name of a thing, not of a person.
@@ -163,7 +163,7 @@ fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     }
 }
 
-/// Returns whether a name may be an order's number, such as `#1001` or `DE-1042`.
+/// Returns whether the value of a key that ends in `name` may be an order's number, such as `#1001` or `DE-1042`.
 fn is_number(text: &str) -> bool {
     text.bytes().any(|byte| byte.is_ascii_digit())
         && text.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase() || b"#-_.".contains(&byte))
@@ -185,7 +185,7 @@ fn is_phone(text: &str) -> bool {
 }
 
 /// Returns whether the text contains the number of a payment card: 15 to 19 digits that begin with 2 to 6 and pass the
-/// Luhn check. Spaces and dashes may separate the digits. The ids of shops are shorter.
+/// Luhn check. Spaces and dashes may separate the digits. Shorter numbers do not count, because they may be shops' ids.
 fn has_card(text: &str) -> bool {
     let mut digits = Vec::new();
     for byte in text.bytes().chain([b'.']) {

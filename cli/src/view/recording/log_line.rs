@@ -23,7 +23,7 @@ pub enum ParsedLine {
 const SETTLEMENTS: [Settlement; 5] =
     [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
-/// Fields of a log line that are not shown. Every line has these fields, or they are for CloudWatch.
+/// Fields of a log line that are not shown, because every line has them or because they are for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
 
 impl EventRecorder {

@@ -17,8 +17,8 @@ use serializer::{
 };
 use webhook_serializer::time::Timestamp;
 
-/// The poll interval. CloudWatch Logs answers at least five `FilterLogEvents` requests a second, and each poll reads
-/// two log groups.
+/// The poll interval. CloudWatch Logs answers at least five `FilterLogEvents` requests a second, and each poll sends at
+/// most [`PAGES`] requests for each of two log groups.
 pub const EVERY: Duration = Duration::from_secs(2);
 
 /// CloudWatch Logs may return a line up to this many milliseconds after newer lines.

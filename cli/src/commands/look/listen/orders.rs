@@ -27,7 +27,7 @@ struct Order {
 #[derive(Debug, Clone)]
 pub enum Work {
     /// Post the delivery at the sequence `from`. If `from` is `None`, post the order's first delivery since the
-    /// command's start time. `through` is the order's last sequence to post.
+    /// command's start time. `through` is the newest accepted sequence of the order that is known.
     Next {
         from: Option<Sequence>,
         through: Sequence,

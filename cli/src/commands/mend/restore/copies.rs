@@ -6,8 +6,8 @@ use webhook_serializer::time::Timestamp;
 
 use crate::commands::target::Deployment;
 
-/// The difference in milliseconds up to which two times count as equal. A time that an operator types has only whole
-/// seconds.
+/// The difference in milliseconds up to which two times count as equal, because a time that an operator types has only
+/// whole seconds.
 const EQUAL_WITHIN: u64 = 1_000;
 
 /// Returns the time of the backup: the time `given` or, without it, the time to which AWS restored the orders' table.

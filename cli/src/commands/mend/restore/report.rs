@@ -17,8 +17,8 @@ use webhook_serializer::{
 use super::{NAMED, list_parked};
 use crate::commands::target::Deployment;
 
-/// How long before the backup the operator begins to compare deliveries with the senders. A delivery that was in
-/// transit at the time of the backup may be missing from the tables.
+/// The report asks the operator to compare deliveries with the senders' records from this long before the backup on,
+/// because a delivery that was in transit at the time of the backup may be missing from the tables.
 const IN_TRANSIT: Duration = Duration::from_secs(60);
 
 const AT_ONCE: usize = 32;

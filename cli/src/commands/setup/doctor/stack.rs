@@ -23,11 +23,12 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 const READS: u64 = 40;
 
 const MOST_WORKERS: u64 = 100;
-/// If this many functions start at once, some cannot read the sources document in time, because Parameter Store limits
-/// the rate of reads.
+/// If this many instances of Lambda functions start at once, some cannot read the sources document in time, because
+/// Parameter Store limits the rate of reads.
 const MANY: u64 = 500;
 
-/// The section that says how to undo a change by hand. A deploy of the unchanged template does not undo it.
+/// The section on undoing a change that somebody made to the stack by hand. Deploying the unchanged template does not
+/// undo such a change.
 const PUT_BACK: &str = "docs/deploying.md, “Put back what was changed by hand”";
 
 const DETECTION: Duration = Duration::from_secs(300);
@@ -316,8 +317,8 @@ async fn fed(services: &Services, worker: &str) -> Finding {
     }
 }
 
-/// Compares the rate at which functions read the sources document with Parameter Store's quota. `limit` is the
-/// account's concurrency.
+/// Compares the rate at which the Lambda functions read the sources document with Parameter Store's quota. `limit` is
+/// the account's quota of concurrent executions.
 pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
     const CHECK: &str = "Parameter Store";
     if stack.parameters.get("Sources").is_some_and(|sources| sources.starts_with("arn:")) {
@@ -333,8 +334,8 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
     }
 }
 
-/// Returns the largest number of functions that may run at once and read the sources document. `limit` is the account's
-/// concurrency.
+/// Returns the largest number of ingests and workers that may run at once and read the sources document. `limit` is the
+/// account's quota of concurrent executions.
 fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))

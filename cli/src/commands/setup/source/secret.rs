@@ -1,5 +1,5 @@
-//! Reads secrets from a prompt or a pipe, never from the command line. Shells remember command lines, and every user of
-//! the machine can see them.
+//! Reads secrets from a prompt or a pipe, never from the command line, because shells remember command lines and every
+//! user of the machine can see them.
 
 use std::io::{IsTerminal, Read};
 

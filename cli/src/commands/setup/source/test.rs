@@ -54,7 +54,7 @@ pub(super) struct Test {
     whereabouts: DocumentLocation,
 }
 
-/// The pause before a refused webhook is sent again. A function refuses the webhook until it has read the changed
+/// The pause before a refused webhook is sent again. Ingest refuses the webhook until ingest has read the changed
 /// document.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2 * (SPACING.as_secs() as u32 + 1);

@@ -41,7 +41,8 @@ type Place = (EntityKey, Sequence);
 #[derive(Debug, Clone)]
 struct Sent {
     place: Place,
-    /// The name that the recording shows. The name belongs to the delivery id, so all copies of the sample share it.
+    /// The name of the sample in the recording. All copies of the sample have this name, because names are recorded by
+    /// delivery id.
     name: String,
 }
 

@@ -101,8 +101,8 @@ impl EventPrinter {
         }
     }
 
-    /// Returns the error of a failed attempt, a block or a parked delivery. If the event does not contain the error, it
-    /// is read from the rows, because logs omit errors, which may quote a body.
+    /// Returns the error of a failed attempt, a block or a parked delivery. An error that the event does not contain is
+    /// read from the rows. Events that come from logs contain none, because an error may quote a body.
     async fn error(&self, happening: &OrderEvent) -> Option<String> {
         match &happening.what {
             EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
