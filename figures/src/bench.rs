@@ -1,5 +1,5 @@
-//! Runs deliveries through the embedded engines. Measures the time of a run, and the cost of
-//! each delivery. Each time is shown beside an ideal and a control.
+//! Runs deliveries through the embedded engines. Measures the time of a run, and the cost of each
+//! delivery. The time of a run is shown beside its ideal time and the time of a control.
 //!
 //! Counts (units, requests, sends) are exact and repeat. Times depend on this machine and
 //! this moment, so each run has its own control.
@@ -135,8 +135,8 @@ pub(crate) const COUNTS: [&str; 8] = [
 #[derive(Debug)]
 pub(crate) struct Measured {
     scenario: Scenario,
-    /// The time from the first append to the end of the last handler. With a backlog, it
-    /// begins when the workers start.
+    /// The time from the first append, or with a backlog from the start of the workers, to the end
+    /// of the last handler.
     wall: Duration,
     /// The time of the same handlers in one process, with a queue for each key and no store.
     control: Duration,

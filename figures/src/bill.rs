@@ -11,8 +11,8 @@ use serializer::{
 };
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
-/// The number of metrics that the template's alarms watch. Each alarm is billed by its
-/// metrics. Each source adds one alarm.
+/// The number of metrics that the template's alarms watch, because an alarm is billed by its
+/// metrics. Each source adds one alarm with one metric.
 pub const ALARMED_METRICS: f64 = 22.0;
 /// The number of Logs Insights queries that the dashboard runs each time it is opened.
 const DASHBOARD_QUERIES: f64 = 5.0;
@@ -36,12 +36,13 @@ pub(crate) const INGEST_MS: f64 = 15.0;
 /// The time of a worker for one burst, in ms, without the handlers and their starts.
 const WORKER_MS_PER_BURST: f64 = 10.0;
 pub(crate) const WORKER_MS_PER_START: f64 = 6.0;
-/// The time of the scheduler for one minute, in ms. It reads the jobs' rows, runs the sweep
-/// and records it.
+/// The time of the scheduler for one minute, in ms. The scheduler reads the jobs' rows, runs the
+/// sweep and records the sweep's tick.
 const SCHEDULER_MS: f64 = 55.0;
-/// The wake-ups that are sent for a burst before a worker has taken the lease.
+/// The average number of wake-ups that are sent for a burst before a worker has taken the lease.
 const WAKE_UPS_PER_BURST: f64 = 1.5;
-/// The receives of a queue without messages. Each of the event source's pollers waits 20 s.
+/// The receives a minute while the queue is empty: each of the event source's five pollers waits 20
+/// s for a message.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
 const LOG_BYTES: f64 = 800.0;
 /// The metrics that are always published, without detailed metrics. Each source adds one.
@@ -125,7 +126,7 @@ struct Item {
     dollars: f64,
     /// The part of `dollars` that the free tier covers.
     free: f64,
-    /// Set if the item is for logs, metrics or alarms, which every design needs in some amount.
+    /// True if the item is for logs, metrics or alarms. Every design needs some of these.
     is_observation: bool,
 }
 
@@ -208,7 +209,7 @@ impl Load {
         self.per_day * RETENTION_DAYS / self.burst
     }
 
-    /// Returns the time of a worker for one burst.
+    /// Returns the time of a worker for one burst, in ms.
     pub(crate) fn worker_ms(&self) -> f64 {
         let k = self.burst.round().max(1.0) as u64;
         let starts = self.burst / self.up_to.clamp(1, k) as f64;

@@ -1,5 +1,5 @@
-//! Measures the processor time of the program and of the engines, which the threads' names
-//! tell apart. This works only on Linux; elsewhere the figure is missing.
+//! Measures the processor time of the engines, and separately that of the rest of the program. The
+//! engines' threads are found by their names. On systems other than Linux, the figure is missing.
 
 use std::{fs, time::Duration};
 

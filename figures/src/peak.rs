@@ -17,7 +17,7 @@ pub(crate) struct Stack {
     pub(crate) usual: f64,
     /// The template's parameter `WorkerConcurrency`.
     pub(crate) workers: f64,
-    /// The number of functions that the account may run at once.
+    /// The account's quota of concurrent executions of Lambda functions.
     pub(crate) account: f64,
     /// The write units a second that each table accepts from the start.
     pub(crate) warm: f64,
@@ -30,12 +30,12 @@ pub(crate) struct Outcome {
     pub(crate) refused: f64,
     /// The webhooks that a table did not accept. They were answered 503, or deferred.
     pub(crate) not_stored: f64,
-    /// The longest time from an order's arrival to its worker's start, in seconds.
+    /// The longest time from the arrival of an order's burst until a worker drains it, in seconds.
     pub(crate) longest_wait: usize,
     /// The largest number of deliveries that waited at the same time.
     pub(crate) most_waiting: f64,
-    /// The seconds from the hour's end until no backlog is left. `None` if a day did not
-    /// suffice.
+    /// The seconds from the hour's end until no backlog is left. `None` if a backlog is left after
+    /// a day.
     pub(crate) caught_up: Option<usize>,
 }
 
@@ -90,9 +90,9 @@ pub(crate) fn simulate(stack: Stack) -> Outcome {
     for second in 0..HOUR + DAY {
         let sent = rate(stack.usual, second);
         let workers = pollers.min(stack.workers).min(stack.account);
-        // An order is taken at the earliest in the second after its arrival.
+        // A burst is drained at the earliest in the second after its arrival.
         let wanted = f64::min(waiting, workers * orders_a_second);
-        // In the worst case each worker has one order, and ingest gets the remaining functions.
+        // In the worst case each worker has one order. Ingest gets the remaining concurrency.
         let busy = workers.min(wanted * burst_seconds);
         let room = (stack.account - busy).max(0.0);
         environments = (environments + limit::ENVIRONMENTS_A_SECOND).min(room);
@@ -150,7 +150,8 @@ mod tests {
     #[test]
     fn account_limit_of_ten_refuses_half_of_the_requests() {
         let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
-        // Five busy workers leave five functions for ingest, which then answers 50 of 100 requests a second.
+        // Five busy workers leave a concurrency of five for ingest, which then answers 50 of 100
+        // requests a second.
         let share = outcome.refused / outcome.sent;
         assert!((0.45..0.50).contains(&share), "{share}");
         assert_eq!(outcome.not_stored, 0.0);

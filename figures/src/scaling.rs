@@ -20,20 +20,20 @@ pub(crate) mod limit {
     pub(crate) const NEW_TABLE_WRITES: f64 = 4_000.0;
     /// The write units a second that any table accepts, before its quota is raised.
     pub(crate) const TABLE_WRITES: f64 = 40_000.0;
-    /// The time over which DynamoDB looks for a table's peak. A table may throttle above
-    /// double the peak of this time.
+    /// The time within which a table's traffic may double. If the traffic exceeds double the
+    /// earlier peak sooner, DynamoDB may throttle requests.
     pub(crate) const DOUBLING_SECONDS: usize = 30 * 60;
-    /// The functions that an account may run at once, before its quota is raised.
+    /// The concurrent executions of an account, before its quota is raised.
     pub(crate) const ACCOUNT: f64 = 1_000.0;
-    /// The requests a second that Lambda accepts for each function that may run.
+    /// The requests a second that Lambda accepts for each concurrent execution that is allowed.
     pub(crate) const REQUESTS_EACH: f64 = 10.0;
-    /// The environments that Lambda adds: 1,000 every ten seconds.
+    /// The execution environments that Lambda adds a second: 1,000 every ten seconds.
     pub(crate) const ENVIRONMENTS_A_SECOND: f64 = 100.0;
-    /// The batches that the event source reads at once in the beginning.
+    /// The batches that the event source reads at the same time when it begins to poll.
     pub(crate) const FIRST_POLLERS: f64 = 5.0;
-    /// The pollers that the event source adds: 300 a minute.
+    /// The pollers that the event source adds a second: 300 a minute.
     pub(crate) const POLLERS_A_SECOND: f64 = 5.0;
-    /// The largest number of pollers, which is the highest maximum concurrency.
+    /// The largest number of pollers: the highest value of the event source's maximum concurrency.
     pub(crate) const POLLERS: f64 = 1_000.0;
     /// The template's batch size: the most wake-ups, and so the most orders, in one worker.
     pub(crate) const BATCH: f64 = 10.0;

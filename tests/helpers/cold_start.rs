@@ -36,15 +36,17 @@ use tokio_rustls::{
 };
 use webhook_serializer::{sources::Sources, time::Env};
 
-/// The goals of docs/cold-start.md.
+/// The goal of docs/cold-start.md for a function's instructions until its first poll, as a multiple of the
+/// hello world's.
 const INIT_RATIO: f64 = 5.0;
 const TLS_CALL: u64 = 6_000_000;
 
-/// The limit of the ratio. The machine's own libraries affect the ratio, so the limit is above the goal.
+/// The largest ratio with which the run succeeds. It is above the goal, because the machine's own libraries
+/// affect the ratio.
 const INIT_RATIO_ALLOWED: f64 = 5.6;
 
-/// The limits in bytes. The goal is 5.7 MB for arm64, as deployed; the same code for x86-64 is a tenth
-/// larger.
+/// The largest allowed sizes of the binaries `ingest`, `worker` and `scheduler`, in bytes. The goal is 5.7 MB
+/// for arm64, as deployed; the same code for x86-64 is a tenth larger.
 const LARGEST_ALLOWED: [u64; 3] =
     if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_000_000, 6_500_000, 5_800_000] };
 
@@ -114,7 +116,7 @@ async fn serve(lambda: Arc<Lambda>) -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// Puts TLS in front of `behind`.
+/// Serves TLS in front of the URL `behind`. Returns the server's URL.
 async fn tls(acceptor: TlsAcceptor, behind: String) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = format!("https://localhost:{}", listener.local_addr()?.port());
@@ -363,7 +365,7 @@ async fn main() -> Result<ExitCode> {
     Ok(if failed.is_empty() || arguments.no_gate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns as many sources as one shop may have: reading each takes time.
+/// Returns a document with as many sources as one shop may have, because reading each source takes time.
 fn a_shop_s_sources() -> String {
     let of_a_shop = |part: &&str| {
         let table = part.split(']').next().unwrap_or_default();

@@ -71,7 +71,8 @@ const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(9);
 /// A drain that makes no progress for this long is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 
-/// The same limit for deferred deliveries. The time between their retries grows to five minutes.
+/// The same limit if deliveries were deferred, because the time between the retries of a deferred delivery
+/// grows to five minutes.
 const STUCK_DEFERRED: Duration = Duration::from_secs(330);
 
 /// The time at which an outage begins.
@@ -79,7 +80,7 @@ const OUT_AFTER: Duration = Duration::from_secs(3);
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many times a run without a late effect is prolonged at most.
+/// The largest number of times that a run without a late effect is prolonged.
 const PROLONGED: u32 = 6;
 
 #[derive(Debug, Clone)]
@@ -223,8 +224,8 @@ fn one_of(ids: &ProcessIds, random: &mut fastrand::Rng) -> Option<u32> {
     random.choice(ids)
 }
 
-/// Sends an order's webhooks one after the other, each until it is answered 2xx. Sometimes sends an old one
-/// again.
+/// Sends an order's webhooks one after the other, each until it is answered 2xx. Sometimes sends an earlier
+/// webhook again.
 async fn send(
     run: Arc<Run>,
     ingests: Arc<FunctionPool>,
@@ -382,8 +383,8 @@ async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) ->
     Ok(committed)
 }
 
-/// Breaks things for the plan's time, and then until an effect was late: a run without a late effect shows
-/// nothing.
+/// Injects faults for the plan's time. While no effect was late, prolongs the run up to [`PROLONGED`] times,
+/// because a run without a late effect shows nothing.
 async fn break_until_late(
     run: &Arc<Run>,
     engines: &mut EnginesProcess,

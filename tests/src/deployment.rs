@@ -1,4 +1,4 @@
-//! A local deployment, reached over HTTP as its users do.
+//! A local deployment, which tests reach over HTTP as its users do.
 
 use std::{
     num::NonZeroUsize,

@@ -37,11 +37,11 @@ pub enum Fault {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The number of the request, from 1.
+    /// The request's number among all requests, counted from 1.
     pub request: u64,
-    /// The number among writing requests, from 1; 0 for a read.
+    /// The request's number among the writing requests, counted from 1; 0 for a read.
     pub write: u64,
-    /// The number among reading requests, from 1; 0 for a write.
+    /// The request's number among the reading requests, counted from 1; 0 for a write.
     pub read: u64,
     pub writes: &'a [Write],
 }
@@ -145,7 +145,7 @@ impl Layer for Faults {
     }
 }
 
-/// A queue with a plan, which gets the number of each send, from 1.
+/// A queue that fails as its plan says. The plan gets the number of each send, counted from 1.
 pub struct FaultyQueue {
     inner: Arc<dyn Queue>,
     env: Env,

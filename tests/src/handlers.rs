@@ -92,7 +92,8 @@ impl Handler for Done {
 /// The table that [`Counting`] counts in.
 pub const EFFECTS: &str = "effects";
 
-/// The starts of a handler. Each is a list of deliveries: the id, and how many deliveries it supersedes.
+/// The starts of a handler. A start is a list of its deliveries; each has its id and the number of deliveries
+/// that it supersedes.
 pub type Starts = Arc<Mutex<Vec<Vec<(String, u32)>>>>;
 
 /// Counts each delivery in [`EFFECTS`] by a commit, and fails for `poison`.

@@ -11,8 +11,8 @@ use crate::forwarding::{Forwarding, Layer, Reply, Request};
 
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
-/// A table that checks, of the conditions of a write to an order's row, only those on `tail`, so the writes
-/// of every holder land. Each worker needs a separate table, which remembers the lease that this worker
+/// A table that ignores the conditions of writes to orders' rows, except those on `tail`. So the writes of
+/// every holder land. Each worker needs a separate table, because the table remembers which lease its worker
 /// assumes.
 pub type LeaselessTable = Forwarding<AssumedLeases>;
 

@@ -1,4 +1,4 @@
-//! The harness of the tests: a deployment, each part of which a test can watch, slow down or break.
+//! The tests' harness: a deployment whose parts a test can watch, slow down or break.
 #![allow(missing_docs, reason = "read beside the tests that use it")]
 
 /// A source's tables in a sources document, from its name and options.

@@ -1,5 +1,5 @@
-//! The protocol's rules that controls violate, one at a time. In the model a control changes operations; in
-//! the simulation it changes requests between the code and its store or queue.
+//! The protocol's rules, each with a negative control that violates it. In the model, the control changes
+//! operations. In the simulation, it changes requests between the code and the code's store or queue.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub fn forget_members(write: &mut Write, first: Sequence) {
     remember(write, |receipt, last| receipt.sequence < first || receipt.sequence == last);
 }
 
-/// A violated rule. Each text says what the changed code does.
+/// A rule that a negative control violates. Each comment says what the changed code does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Rule {
@@ -54,15 +54,15 @@ pub enum Rule {
     VoidUnconditionally,
     /// Deletes a wake-up that finds an expired lease on an empty inbox.
     DeleteAtExpiredEmptyLease,
-    /// Deletes a wake-up because another worker drains.
+    /// Deletes a wake-up because another worker drains the order.
     DropWhileDrained,
     ForgetOwedAfterVoid,
-    /// Retries a claim whose reply was lost as if the first try had not landed.
+    /// After the reply of a claim was lost, claims again as if the first claim had not landed.
     RetryClaimWithoutDoubt,
     ReleaseRecognisedWithoutToken,
-    /// Sends no fresh message after a failure.
+    /// After a failure, keeps the wake-up instead of sending a fresh one.
     FailKeepsItsMessage,
-    /// Takes the lease for a redelivered message without sending a fresh one.
+    /// Takes the lease for a redelivered wake-up without sending a fresh wake-up.
     RedeliveryAcquiresAtOnce,
     /// Acquires the lease even if the visibility timeout may have ended.
     AcquireAfterVisibilityTimeout,
@@ -89,10 +89,10 @@ pub enum Rule {
     /// Redrives without reading how the delivery was settled.
     RedriveWithoutLookup,
     ReleaseRecognisedWithoutHead,
-    /// Counts a commit whose reply was lost as a failed attempt.
+    /// If the reply of a commit was lost, counts a failed attempt.
     DoubtfulCommitFails,
     NoWakeUpInRateWait,
-    /// Counts an attempt at a take-over although no handler was started.
+    /// On a take-over, counts an attempt although no start was recorded.
     CountAttemptWithoutStart,
     EveryReleaseSaysHandedOver,
     PendingOutlivesTheDrain,
@@ -101,7 +101,7 @@ pub enum Rule {
     GroupFailureCountsForFirst,
     GroupSpansGap,
     GroupRemembersItsLast,
-    /// Erases deliveries that were settled after the erase began, too.
+    /// Erases also the deliveries that were settled after the erase began.
     EraseRemovesNewer,
     /// Holds and resumes without comparing the hold's number.
     HoldsUnnumbered,
@@ -112,11 +112,11 @@ pub enum Rule {
     SkipTakesAnyHead,
     /// Rewinds before the receipts are in separate rows.
     RewindWithoutReceipts,
-    /// Rewinds on a condition about the head only.
+    /// Rewinds if `head` is unchanged, without checking the lease.
     RewindWithoutLease,
-    /// Takes a delivery's own receipt for a repeat.
+    /// Settles a delivery that runs again as a repeat, because of the receipt of its own sequence.
     RepeatsItself,
-    /// Lets the receipt of an earlier run decide.
+    /// Keeps the receipt of an earlier run of a delivery instead of the receipt of its newest run.
     OlderRunDecides,
     /// Deletes a deferred delivery if the store refuses it again.
     DeferredOnce,
@@ -137,6 +137,6 @@ pub enum Rule {
     EachAnswerResetsWait,
     /// Under `latest`, a deferred delivery replaces earlier ones.
     DeferredSupersedes,
-    /// Recognises an equal body within one period only.
+    /// Recognises an equal body only within one retry period of its sender.
     RepeatsWithinAPeriod,
 }

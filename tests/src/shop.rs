@@ -119,7 +119,7 @@ impl Shop {
         shop
     }
 
-    /// Posts another `orders/paid` of an order, which is partly refunded.
+    /// Posts another webhook `orders/paid` of an order. In this webhook, the order is partly refunded.
     ///
     /// # Panics
     ///
@@ -132,9 +132,9 @@ impl Shop {
         assert_eq!(self.deployment.post(&webhook).await.status, 200);
     }
 
-    /// Posts the webhooks of each of `orders`. The last digit of an order's number decides which sender's
-    /// they are, and which delivery fails: one is parked if the digit is 4, and the order is blocked if it is
-    /// 9.
+    /// Posts the webhooks of each of `orders`. The last digit of an order's number decides which sender posts
+    /// its webhooks, and which delivery fails: if the digit is 4, one is parked; if it is 9, the order is
+    /// blocked.
     pub async fn trade(&self, orders: std::ops::Range<u32>) {
         let all = orders.map(async |order| {
             match order % 10 {

@@ -149,7 +149,8 @@ async fn trouble(world: &Arc<World>, round: u32) {
     world.trace(TraceEvent::Phase { text: "trouble" });
     let profile = &world.profile;
     let begin = world.running_time();
-    // In a shorter phase, several deliveries of a group wait at the same time.
+    // If a source delivers groups, the phase is shorter, so that several deliveries of an order wait at the
+    // same time.
     let lasts = if profile.deliver.is_grouped() { profile.lasts / 4 } else { profile.lasts };
     let of_deliveries = begin + lasts + seconds(10);
     let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.allows(outage.decision())).collect();

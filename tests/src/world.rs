@@ -202,8 +202,8 @@ impl World {
         self.break_table(move |call| if hits(call) { fault.clone() } else { Fault::None })
     }
 
-    /// Returns an operator for whom those calls of the store that match `hits` get `fault`, while everybody
-    /// else's store works.
+    /// Returns an operator whose calls of the store get `fault` if they match `hits`. For everybody else, the
+    /// store works.
     pub fn failing_operator(
         &mut self,
         fault: Fault,
@@ -240,7 +240,7 @@ impl World {
         }
     }
 
-    /// Claims a sequence, as an ingest that dies before its put.
+    /// Claims a sequence without a put, like an ingest that dies in between.
     pub async fn claim(&self, entity: &str) -> (Sequence, Nonce) {
         let nonce = self.env.nonce();
         let claim = Claim { entity: &key(entity), nonce: &nonce, now: self.env.now() };
@@ -294,8 +294,8 @@ impl World {
         committed
     }
 
-    /// Processes a wake-up in a worker that dies after `calls` requests, then in another once the lease has
-    /// expired. Returns whether the first one finished.
+    /// Processes a wake-up in a worker that dies after `calls` requests, and in another worker once the lease
+    /// has expired. Returns whether the first worker finished.
     pub async fn work_after_a_death(&mut self, entity: &EntityKey, calls: u64, handler: impl Handler + Clone) -> bool {
         self.break_table(move |call| if call.request > calls { Fault::Silent } else { Fault::None });
         let drainer = self.drainer(handler.clone());
@@ -307,8 +307,7 @@ impl World {
         lives
     }
 
-    /// Returns a world with an order of two deliveries whose source blocks. The first delivery has used up
-    /// its attempts.
+    /// Returns a world with a blocked order of two deliveries. The first delivery has used up its attempts.
     pub async fn blocked() -> Self {
         let world = Self::new();
         world.append_all_from("block", "test/a", ["1", "2"]).await;

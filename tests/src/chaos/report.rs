@@ -42,8 +42,8 @@ pub struct Committed {
 pub struct Report {
     pub seed: u64,
     pub sent: Vec<Sent>,
-    /// The ids of webhooks that were answered 202. A deferred delivery gets its sequence only when it is
-    /// ingested.
+    /// The ids of webhooks that were answered 202. A deferred delivery gets its sequence only when a worker
+    /// appends it.
     pub deferred: BTreeSet<String>,
     pub lines: Vec<Line>,
     pub committed: BTreeMap<String, Committed>,

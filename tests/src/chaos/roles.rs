@@ -1,5 +1,5 @@
-//! The roles of the processes. One program has all of them. The functions' roles are `ingest::run`,
-//! `worker::run` and `scheduler::run`, which is all that the `main` of the deployed binaries calls.
+//! The roles of the processes, all of the same program. In the roles of Lambda functions, a process calls
+//! `ingest::run`, `worker::run` or `scheduler::run`, as the `main` of each deployed binary does.
 
 use std::{
     fs::File,

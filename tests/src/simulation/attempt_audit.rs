@@ -46,8 +46,8 @@ pub struct AttemptAudit {
     skipped: BTreeSet<(usize, u64)>,
     done: BTreeSet<(usize, u64)>,
     not_now: BTreeSet<(usize, u64)>,
-    /// For each order, the newest token whose start no longer counts: the delivery was settled since, or the
-    /// order was unblocked.
+    /// For each order, the newest token whose start no longer counts, because the delivery was settled or the
+    /// order was unblocked since then.
     forgiven: BTreeMap<usize, u64>,
     counted: BTreeSet<(usize, u64)>,
     claimed: BTreeMap<(usize, u64), Duration>,
@@ -62,7 +62,7 @@ pub struct AttemptAudit {
 
 #[derive(Debug)]
 pub struct Change<'a> {
-    /// The delivery's settlement before a rewind.
+    /// If the delivery is settled again after a rewind, its settlement before the rewind.
     pub again: Option<String>,
     pub entity: usize,
     pub node: u32,
@@ -226,9 +226,10 @@ impl AttemptAudit {
         Some(TraceEvent::AttemptCounted { entity, node: change.node, attempts: is, token: relative(token), made })
     }
 
-    /// Returns the tokens of the head's starts that failed. Leaves out the start under the newest token if it
-    /// is done, and starts that began nothing, unless they were counted as attempts: then the holder died
-    /// before it reported that. With `or_runs`, leaves out none of these.
+    /// Returns the tokens of the starts of the delivery in front, except forgiven ones. Without `or_runs`,
+    /// returns only failed starts: leaves out the start under the newest token if that start is done, and
+    /// each start that began nothing. A start that began nothing stays if it was counted as an attempt,
+    /// because its holder died before the holder could report it.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let (entity, newest) = (change.entity, change.was(a::TOKEN));
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);

@@ -255,7 +255,8 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// G2: each token has one start, and no start follows the delivery's settlement under the newest token.
+/// G2: each token has one start. After a delivery was settled, it does not start again under the newest
+/// token.
 fn starts(history: &History, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {

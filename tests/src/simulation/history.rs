@@ -148,7 +148,7 @@ pub struct Call {
     pub acked: Vec<(usize, u64)>,
     /// The answers whose sequences were lost with the tables.
     pub lost: Vec<(usize, u64)>,
-    /// Each answer came with the wake-up that it owed.
+    /// True if the wake-up that each answer owed was sent.
     pub woken: bool,
     pub broken: bool,
     pub deferred: bool,
@@ -239,14 +239,14 @@ pub struct History {
     pub excused: BTreeSet<usize>,
     pub is_late: bool,
     pub died: bool,
-    /// Orders with a claim that may not have sent its wake-up.
+    /// Orders with a claim whose wake-up may not have been sent.
     pub unwoken: BTreeSet<usize>,
-    /// The token of the newest drain lease on an empty inbox.
+    /// For each order, the token of the newest drain lease on an empty inbox.
     pub idle: BTreeMap<usize, u64>,
     /// Orders with a redelivered message that showed a receive count of 1.
     pub lied: BTreeSet<usize>,
     pub processing: BTreeMap<usize, u32>,
-    /// Operators that have not yet sent an owed wake-up, by order.
+    /// For each order, the number of operators that have not yet sent the wake-up that they owe.
     pub unblocking: BTreeMap<usize, u32>,
     pub erased: Vec<Erased>,
     pub attempts: AttemptAudit,

@@ -25,10 +25,12 @@ const PERSON: u32 = 95;
 
 const AGAIN: u32 = 52;
 
-/// The most attempts at a restore: it may be killed, or not reach the store.
+/// The largest number of times that the restore is run, because a run may be killed or may not reach the
+/// store.
 const TRIES: u32 = 300;
 
-/// A loss of the tables. Times are in thousandths of the phase in which deliveries arrive.
+/// A loss of the tables. `copied` and `lost_at` are times, in thousandths of the phase in which deliveries
+/// arrive.
 #[derive(Debug, Clone, Copy)]
 pub struct TableLoss {
     pub copied: u64,

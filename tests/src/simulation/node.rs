@@ -74,7 +74,7 @@ pub struct Node {
     killed: Arc<AtomicBool>,
 }
 
-/// A place for processes: after a crash, a new process runs in it.
+/// A slot in which one process runs at a time. After a crash, a new process runs in the slot.
 #[derive(Debug)]
 pub struct NodeSlot {
     world: Arc<World>,

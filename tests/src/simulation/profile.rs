@@ -81,11 +81,12 @@ pub struct Profile {
     pub unnamed: u64,
 }
 
-/// The number of orders that are added to a run with an unavailable destination. A breaker opens only after
-/// three failures in a row.
+/// The number of orders that are added to a run with an unavailable destination, because a breaker opens only
+/// after three failures in a row.
 const BREAKS: u64 = 3;
 
-/// How many of a thousand runs with close clocks lose their tables.
+/// How many of a thousand runs lose their tables, among the runs without partial outages whose clocks differ
+/// by seconds at most.
 const LOSSES: u64 = 150;
 
 impl Profile {

@@ -26,8 +26,8 @@ use super::{
 struct Message {
     entity: EntityKey,
     body: String,
-    /// The message is a deferred delivery. The body is parsed only once, because the auditor needs this at
-    /// every write.
+    /// True if the message is a deferred delivery. The value is kept, because the auditor needs it at every
+    /// write and it would cost a parse of the body.
     is_deferred: bool,
     visible_at: Duration,
     times: u32,

@@ -46,8 +46,8 @@ pub struct NodeTable {
     puts: AtomicU32,
 }
 
-/// How many puts of a node may get lost, counted from its first put. The put after them still has enough time
-/// within its append.
+/// Only this many of a node's first puts may get lost, so that an append still has enough time for the next
+/// put.
 const ASTRAY: u32 = 2;
 
 /// The delay above which a write may land after its sender lost the lease.

@@ -116,7 +116,8 @@ async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decisio
             world.mark("a delivery is skipped");
         }
     }
-    // The seeds known for the other mutations were found before there were rewinds.
+    // The other mutations run without rewinds, because their known seeds were found before there were
+    // rewinds.
     if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == Rule::RepeatsItself) {
         runs_again(
             world,

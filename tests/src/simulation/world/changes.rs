@@ -32,7 +32,7 @@ struct RowChange<'a> {
     tail: u64,
     token: u64,
     holder: Option<&'a str>,
-    /// The receipts of sequences behind the old head.
+    /// The receipts of sequences after the old head.
     newly: Vec<Receipt>,
     last: Option<Receipt>,
     by_hand: bool,
@@ -101,8 +101,8 @@ impl<'a> RowChange<'a> {
         self.last.as_ref().map_or("", |receipt| receipt.settlement.as_str())
     }
 
-    /// Returns mistakes in the numbers: some must not go back, and one settle may decide only `most`
-    /// sequences.
+    /// Returns mistakes in head, tail and token. None of them may go back, except the head in a rewind, and
+    /// one settle may decide at most `most` sequences.
     fn wrong_numbers(&self, most: u64) -> Vec<String> {
         let Self { old, how, head, tail, token, .. } = self;
         let mut mistakes = Vec::new();
@@ -128,8 +128,8 @@ impl<'a> RowChange<'a> {
         mistakes
     }
 
-    /// Returns the name of the situation that this change shows, if it is one of those that the runs together
-    /// must reach.
+    /// Returns the name of the situation that this change shows, if at least one run must reach that
+    /// situation.
     fn reached(&self, is_of_another_period: bool) -> Option<&'static str> {
         let settlement = self.settlement();
         match self.how {

@@ -1,4 +1,4 @@
-//! Copies, loses and restores the tables, and records what the auditor has to know about it.
+//! Copies, loses and restores the tables, and records what the auditor has to know about the loss.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -163,8 +163,8 @@ impl World {
         }
     }
 
-    /// Checks that after a restore each row is free, empty and unblocked, and that exactly those orders are
-    /// on hold that were stopped before.
+    /// Checks that after a restore each row is free, empty and unblocked. An order must be on hold if it was
+    /// held or blocked in the copy, and only then.
     pub fn check_restored(&self) {
         let mut mistakes = Vec::new();
         let mut inner = self.inner();
@@ -210,7 +210,8 @@ impl World {
         has(after) && !before.is_some_and(has)
     }
 
-    /// Returns mistakes: numbers that the lost tables had given out before.
+    /// Returns a mistake for each token or sequence that is given out although the lost tables had given it
+    /// out before.
     pub(super) fn given_out_again(
         &self,
         node: u32,
