@@ -42,7 +42,7 @@ const SCHEDULER_MS: f64 = 55.0;
 /// The average number of wake-ups that are sent for a burst before a worker has taken the lease.
 const WAKE_UPS_PER_BURST: f64 = 1.5;
 /// The receives a minute while the queue is empty: each of the event source's five pollers waits 20
-/// s for a message.
+/// seconds for a message.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
 const LOG_BYTES: f64 = 800.0;
 /// The metrics that are always published, without detailed metrics. Each source adds one.

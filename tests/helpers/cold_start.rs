@@ -1,5 +1,5 @@
-//! Measures the functions and, beside them, a hello world built the same way: sizes, instructions counted by
-//! callgrind, and times.
+//! Measures the Lambda functions and, beside them, a hello world that is built the same way: sizes,
+//! instructions counted by callgrind, and times.
 //!
 //! The run fails if a size or an instruction count exceeds its limit, and reports those above their goal.
 //! Times depend on the machine, so they are only reported.

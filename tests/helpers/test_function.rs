@@ -1,4 +1,4 @@
-//! A function that does what its event says, for tests of the process runner.
+//! A Lambda function that does what its event says, for tests of the runner of functions' processes.
 
 use lambda_runtime::{Error, LambdaEvent, run, service_fn};
 use serde_json::{Value, json};

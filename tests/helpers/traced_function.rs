@@ -1,5 +1,5 @@
-//! The function that `FUNCTION` names, `ingest` or `worker`, with the feature `otel` and the ready-made
-//! handlers.
+//! The Lambda function that `FUNCTION` names, `ingest` or `worker`, with the feature `otel` and the
+//! ready-made handlers.
 
 use webhook_serializer::{ingest, worker};
 

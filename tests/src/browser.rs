@@ -124,8 +124,8 @@ impl Browser {
         self.ask("POST", "/execute/sync", &json!({ "script": script, "args": [] })).await.expect("it runs")
     }
 
-    /// Waits until a JavaScript expression is neither null nor false, and returns its value. It polls,
-    /// because a script that waits inside the page would be lost if the page changed.
+    /// Waits until a JavaScript expression is neither null nor false, and returns its value. The method
+    /// polls, because a script that waits inside the page would be lost if the page changed.
     pub async fn until(&self, script: &str) -> Value {
         let look = format!("try {{ return {script}; }} catch {{ return null; }}");
         let waited = async {

@@ -1,7 +1,7 @@
-//! Chaos with real processes: the functions' own `main`, driven over the Lambda runtime API. Store and queue
-//! are on disk, in a separate process. A seeded schedule kills the processes and freezes them for longer than
-//! the lease of one second, while senders repeat webhooks. At the end everything must be drained, and
-//! `report.rs` audits the handlers' own journal.
+//! Chaos with real processes: the Lambda functions' own `main`, driven over the Lambda runtime API. Store and
+//! queue are on disk, in a separate process. A seeded schedule kills the processes and freezes them for
+//! longer than the lease of one second, while senders repeat webhooks. At the end everything must be drained,
+//! and `report.rs` audits the handlers' own journal.
 
 mod proxy;
 mod report;

@@ -1,5 +1,5 @@
 //! The protocol's rules, each with a negative control that violates it. In the model, the control changes
-//! operations. In the simulation, it changes requests between the code and the code's store or queue.
+//! operations. In the simulation, it changes the requests that the code sends to its store or queue.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Edits a TOML document, and keeps its comments, order and layout.
+//! Edits a TOML document, and keeps its comments, its layout and the order of its entries.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value as Json;

@@ -119,8 +119,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 /// Returns the samples' sources and the source `grouped`.
 ///
 /// On a busy machine, ingest may exceed its time limit and defer webhooks. In this document, the WooCommerce source
-/// refuses such webhooks instead, so that the demonstration sends them again, because the acts are about sequence and
-/// not about deferral.
+/// refuses such webhooks instead, and the demonstration sends them again, because the acts are about sequence and not
+/// about deferral.
 fn document() -> String {
     let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))

@@ -255,8 +255,8 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
     }
 }
 
-/// G2: each token has one start. After a delivery was settled, it does not start again under the newest
-/// token.
+/// G2: each token has one start. A settled delivery does not start again under the newest token, unless it
+/// was rewound or its receipt is gone.
 fn starts(history: &History, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {

@@ -81,7 +81,8 @@ pub async fn simulate(world: Arc<World>, loss: TableLoss, begin: Duration, lasts
     world.copy_inbox();
     world.pause_until(begin + lasts.mul_f64(loss.lost_at as f64 / 1000.0)).await;
     let as_of = world.lose_tables();
-    // A tick is named after a minute, and a simulated minute is shorter than that.
+    // Ticks are named after whole minutes, but a simulated minute has ten seconds, so the names run ahead of
+    // the clock. The pause lets the clock catch up.
     let ticks = if super::jobs::has_jobs(&world) { world.elapsed() * 6 + seconds(600) } else { Duration::ZERO };
     pause(loss.takes.max(ticks)).await;
     world.trace(TraceEvent::Phase { text: "the copies are restored" });

@@ -32,9 +32,10 @@ use super::{
 use writes::*;
 pub use writes::{is_claim, is_put, waits, without_period, written_start};
 
-/// The mutations, each but one with a seed that is known to show it. `simulate --mutation` numbers them from
-/// 1. Of those with a seed, nineteen are among the model's counterexamples. The others are mistakes that the
-/// code once had, or rules that a restore, jobs, deferral or a breaker must keep.
+/// The mutations, each but one with a seed that is known to show it. `simulate --mutation` takes a mutation's
+/// place in this list, counted from 1. Nineteen of the mutations with a seed are among the model's
+/// counterexamples. The others are mistakes that the code once had, or rules that a restore, jobs, deferral
+/// or a breaker must keep.
 ///
 /// No seed shows `FailWithoutHead`, the mutation that counts a failure without checking that `head` =
 /// sequence - 1. Without this condition nothing changes, because every settle changes the token, and `fail`

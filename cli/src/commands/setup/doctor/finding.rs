@@ -2,7 +2,7 @@ use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};
 
-/// The result of a check. The variants are in order, the best result first.
+/// The result of a check. The variants are sorted from the best result to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     Ok,
