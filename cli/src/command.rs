@@ -221,7 +221,8 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
             let code = failed(&error);
             if format!("{error:#}").contains("AccessDenied") {
                 complain(
-                    "docs/deploying.md lists the permissions to operate a stack: get them, then run the same command again.",
+                    "Get the permissions that docs/deploying.md lists for operating a stack, then run the same \
+                     command again.",
                 );
             }
             code

@@ -323,7 +323,7 @@ pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, Oper
                 format!("nothing was changed: {by} holds the lease of {order} until {until}. Try again then");
             let why = &["--why", "TEXT"];
             Ok(refused(target, sentence)
-                .then("hold", why, "first, if the order is always busy: it keeps other handlers from starting")
+                .then("hold", why, "if the order is always busy, run this first: no further handler starts")
                 .then("lease release", why, "takes the lease away"))
         }
         OperatorError::Lease(LeaseError::Lost) => {

@@ -220,7 +220,7 @@ impl WorkerConfig {
         let least = least_function_time();
         if config.function_timeout < least {
             let reason = format!(
-                "must be at least {} s: otherwise no worker could fill a gap with a tombstone",
+                "must be at least {} s: otherwise no worker could fill an empty sequence with a tombstone",
                 least.as_secs()
             );
             return Err(InvalidConfig::new("FUNCTION_TIMEOUT_SECONDS", reason));

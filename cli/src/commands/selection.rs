@@ -10,10 +10,10 @@ pub struct Selection {
     /// Only deliveries of this source
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
-    /// Only errors with this text; `…`, and any number of four or more digits, matches every such number
+    /// Only errors with this text; in it, `…` or a number of four or more digits stands for any such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
-    /// Only orders and deliveries that stopped or began to wait since then: a duration such as 2h, or a time such as
+    /// Only orders and deliveries that stopped or began to wait since TIME: a duration such as 2h, or a time such as
     /// 2026-11-22T12:00:00Z
     #[arg(long, value_name = "TIME")]
     pub since: Option<Since>,

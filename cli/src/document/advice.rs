@@ -34,7 +34,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
     let note = source.missing_field().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
         weight: Weight::Note,
-        text: format!("source `{}`: `secrets`, number {number}: it {what}, so no signature will match it", source.name),
+        text: format!("source `{}`: secret number {number} {what}, so no signature will match it", source.name),
     });
     let paused = source.is_paused.then(|| Advice {
         weight: Weight::Note,
@@ -65,7 +65,8 @@ fn several(source: &Source) -> Option<String> {
     }
     (source.deliver == Deliver::Latest && facts.payload == Payload::Depends).then(|| {
         format!(
-            "source `{name}`: `deliver = \"latest\"` skips webhooks that a newer one of the same topic family supersedes,\n\
+            "source `{name}`: `deliver = \"latest\"` leaves out webhooks that a newer one of the same topic family \
+             replaces,\n\
              but not every webhook of {provider} contains everything that earlier ones did"
         )
     })
@@ -183,10 +184,8 @@ mod tests {
         let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
         let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
         assert_eq!(texts.len(), 3, "{texts:?}");
-        assert!(
-            texts[0].contains("number 1: it is a placeholder") && texts[1].contains("number 2: it is a placeholder")
-        );
-        assert!(texts[2].contains("number 3: it has white space around it") && !texts.concat().contains("hush"));
+        assert!(texts[0].contains("number 1 is a placeholder") && texts[1].contains("number 2 is a placeholder"));
+        assert!(texts[2].contains("number 3 has white space around it") && !texts.concat().contains("hush"));
     }
 
     #[test]

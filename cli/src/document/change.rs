@@ -91,8 +91,8 @@ async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, 
     Some(match place.write(Some(theirs), &theirs.text).await {
         Ok(Written::Done(_)) => Ok(format!("somebody else wrote {place} at the same time; their version is restored")),
         Ok(Written::Overtaken(_)) | Err(_) => Err(format!(
-            "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare it with \
-             the version before"
+            "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare the two \
+             versions"
         )),
     })
 }

@@ -308,7 +308,9 @@ pub fn line(happening: &OrderEvent) -> Option<String> {
         }
         EventKind::Settled(settlement) => settlement.to_string(),
         EventKind::Blocked(BlockReason::Attempts) => "blocked after its last attempt".to_owned(),
-        EventKind::Blocked(BlockReason::Expired) => "blocked: the next sequence is an old gap".to_owned(),
+        EventKind::Blocked(BlockReason::Expired) => {
+            "blocked: the next sequence is empty, and its delivery may have expired".to_owned()
+        }
         EventKind::Blocked(BlockReason::Vanished) => "blocked: workers died before the handler started".to_owned(),
         EventKind::TakenOver(_) => "taken over from a worker that died".to_owned(),
         EventKind::Lost => "lease lost".to_owned(),

@@ -95,7 +95,7 @@ impl Spacing {
         match self {
             Self::Unchanged => "with the same white space".to_owned(),
             Self::None => "without white space between its tokens".to_owned(),
-            Self::Python => "with a space behind each comma and colon".to_owned(),
+            Self::Python => "with a space after each comma and colon".to_owned(),
             Self::Indented(by) => format!("indented by {by}"),
         }
     }

@@ -37,7 +37,11 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     match trimmed.strip_prefix("whsec_") {
         Some(bare) => {
             found.push((bare.to_owned(), "fits if `whsec_` is removed from the secret"));
-            found.push((format!("base64:{bare}"), "fits the bytes after `whsec_`: check the provider"));
+            found.push((
+                format!("base64:{bare}"),
+                "fits the bytes after `whsec_`: check --provider, or give the bytes \
+                 as `base64:…`",
+            ));
         }
         None => found.push((format!("whsec_{trimmed}"), "fits if `whsec_` is put in front of the secret")),
     }

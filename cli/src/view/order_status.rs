@@ -114,7 +114,7 @@ impl NextCommand {
     pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
         let one = Position(one).to_string();
         match count {
-            _ if order.is_unrouted() => Self::new("redrive", &[&one, "--to", "ORDER"], "appends it to its order"),
+            _ if order.is_unrouted() => Self::new("redrive", &[&one, "--to", "ORDER"], "appends it to ORDER"),
             1 => Self::new("redrive", &[&one], "once the cause is fixed: appends it again at the end"),
             _ => Self::new("redrive", &[], "once the cause is fixed: appends them again at the end"),
         }
@@ -231,7 +231,11 @@ impl OrderStatus {
             });
             match reason {
                 BlockReason::Expired => {
-                    self.next.push(NextCommand::new("resume", &[], "gives it up and continues behind it"));
+                    self.next.push(NextCommand::new(
+                        "resume",
+                        &[],
+                        "fills it with a tombstone and continues with the next delivery",
+                    ));
                 }
                 BlockReason::Attempts | BlockReason::Vanished => {
                     self.show(&next);
@@ -240,7 +244,11 @@ impl OrderStatus {
                         &[],
                         "once the cause is fixed: tries it again, its attempts counted from zero",
                     ));
-                    let skip = NextCommand::new("skip", &[&next, "--why", "TEXT"], "parks it and continues behind it");
+                    let skip = NextCommand::new(
+                        "skip",
+                        &[&next, "--why", "TEXT"],
+                        "parks it and continues with the next delivery",
+                    );
                     self.next.push(skip);
                 }
             }
@@ -264,7 +272,7 @@ impl OrderStatus {
             self.explain(format!("1 delivery is parked: {newest_error}"));
             self.next.push(NextCommand::new("discard", &[&one, "--why", "TEXT"], "removes it for good"));
         } else {
-            self.explain(format!("{count} deliveries are parked, the newest because: {newest_error}"));
+            self.explain(format!("{count} deliveries are parked; the error of the newest: {newest_error}"));
         }
     }
 
@@ -352,7 +360,7 @@ impl OrderStatus {
         if state.suspect > 0 {
             let died = counted(state.suspect.into(), "worker", "workers");
             self.explain(format!(
-                "{died} died while {delivery} was next. So the delivery runs in isolation: alone, after the rest of its batch, and its start is recorded first."
+                "{died} died while {delivery} was next. So the delivery runs in isolation: alone, after the worker's other orders, and its start is recorded first."
             ));
         }
     }
@@ -482,7 +490,7 @@ mod tests {
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
-                "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the rest of its batch, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within the hour. | resume",
+                "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the worker's other orders, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within the hour. | resume",
             ),
             (
                 leased(&row(), "drain", 1_012_000),
@@ -526,7 +534,7 @@ mod tests {
         );
         assert_eq!(
             described(&row(), Some(parked(3))),
-            "waiting | 3 deliveries are parked, the newest because: bad. 2 deliveries wait for a worker. | show 2, redrive, resume"
+            "waiting | 3 deliveries are parked; the error of the newest: bad. 2 deliveries wait for a worker. | show 2, redrive, resume"
         );
         assert_eq!(OrderStatus::of(None, None, Some(parked(1)), NOW).kind, Kind::Parked);
         for count in [1, 3] {

@@ -242,7 +242,7 @@ fn error_says_why_stack_is_unusable() {
             && denied.contains("user/ann"),
         "{denied}"
     );
-    assert!(denied.contains("docs/deploying.md lists the permissions"), "{denied}");
+    assert!(denied.contains("the permissions that docs/deploying.md lists"), "{denied}");
     aws.answer("DescribeStacks", 503, "");
     assert!(said().contains("cloudformation answers 503"));
     assert_eq!(aws.asked("DescribeStacks").len(), 4 + 3, "what is not well is asked again, twice");

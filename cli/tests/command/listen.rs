@@ -105,7 +105,7 @@ fn listen_to_stack_prints_each_log_line_once() {
     let said = complained(&done);
     assert_eq!(said.matches("logs throttles this account").count(), 1, "{done:?}");
     assert!(said.contains(
-        "in an hour, listen sends 3600 requests to CloudWatch Logs, for which AWS's price list names no charge"
+        "in an hour, listen sends 3600 requests to CloudWatch Logs; AWS's price list names no charge for them"
     ));
     assert!(asked[4]["startTime"].as_u64() > asked[0]["startTime"].as_u64(), "it reads on");
 }
@@ -136,7 +136,7 @@ fn listen_refuses_unknown_source_and_reports_unknown_order() {
     BufReader::new(listen.stderr.take().expect("it is piped")).read_line(&mut said).expect("text");
     let similar = format!(
         "there is no order shopify/order/45078946: no webhook has arrived for this key, or the order has expired \
-        or was erased. Similar keys: {ORDER}. The command waits for its first event\n"
+        or was erased. Similar keys: {ORDER}. listen waits for the order's first event\n"
     );
     assert_eq!(said, similar);
     // It listens on: the order's first delivery ends it.

@@ -51,7 +51,7 @@ fn source_lifecycle_never_prints_a_secret() {
         &["add", "pay", "--provider", "stripe", "--handler", &forward, "--ignore", "customer.*", "--yes"],
         "whsec_hush\n",
     );
-    assert!(added.contains("within 1 min; until then, ingest may answer its webhooks 404"), "{added}");
+    assert!(added.contains("within 1 min; until then, ingest may answer the source's webhooks 404"), "{added}");
     assert!(added.contains("+ [sources.pay]\n") && added.contains("\"https://example.com/…\""), "{added}");
     let text = read(&path);
     assert!(text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush\"]\n") && text.contains(url), "{text}");

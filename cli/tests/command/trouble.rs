@@ -217,7 +217,7 @@ fn status_shows_recent_throughput_and_lag() {
     assert!(sources[0]["lag_longest_ms"].as_u64() >= sources[0]["lag_median_ms"].as_u64(), "{status}");
     assert!(sources[0]["lag_median_ms"].is_u64() && sources[1]["oldest_waiting"].is_u64(), "{status}");
     let shown = trouble.said(&["status"]);
-    assert!(shown.contains("median lag") && shown.contains("in the last 5 min, an estimate"), "{shown}");
+    assert!(shown.contains("median lag") && shown.contains("the last 5 min (an estimate)"), "{shown}");
     let without = trouble.said(&["status", "--no-parked"]);
     assert!(without.contains("In the last 5 min 2 deliveries were settled. With --no-parked, lag"), "{without}");
 }
@@ -417,5 +417,5 @@ fn missing_permission_error_names_permission_and_page() {
     let said = complained(&refused);
     assert_eq!(refused.status.code(), Some(1), "{said}");
     assert!(said.contains("is not authorized to perform: dynamodb:Scan"), "{said}");
-    assert!(said.contains("docs/deploying.md lists the permissions"), "{said}");
+    assert!(said.contains("the permissions that docs/deploying.md lists"), "{said}");
 }

@@ -142,7 +142,7 @@ impl Worker {
 const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
-#[error("handlers that do not return block too many threads")]
+#[error("handlers that do not return occupy too many threads")]
 struct ThreadsExhausted;
 
 /// Checks that `handler` accepts the handler name of every source, and can take several deliveries at once where a

@@ -192,7 +192,7 @@ impl DueJob<'_> {
                 GivenUp::Changed(state) => Ok(ControlFlow::Continue(state)),
             },
             Next::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
-                tracing::warn!(job = &*job.name, "no time is left to start the job; the next minute's tick runs it");
+                tracing::warn!(job = &*job.name, "no time is left to start the job; it starts within the next minute");
                 Ok(DONE)
             }
             Next::Start { tick, start, left_out } => {

@@ -93,8 +93,8 @@ pub(super) fn check(
 ) -> Result<(Deliver, Option<Linger>), String> {
     let deliver = deliver.map(Entry::checked).transpose()?.unwrap_or_default();
     if deliver.is_grouped() && retry.is_once() {
-        return Err("`deliver` in groups needs `retry.attempts` of at least 2: after a group fails, each delivery is \
-                    retried alone"
+        return Err("`deliver` other than \"each\" needs `retry.attempts` of at least 2: after a group fails, \
+                    each delivery is retried alone"
             .into());
     }
     let linger = match linger {

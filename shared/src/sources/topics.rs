@@ -91,9 +91,9 @@ impl Pattern {
         if text.is_empty() {
             Some("the topic is empty; write `unknown` for deliveries without a topic")
         } else if text.trim() != text || text.chars().any(char::is_control) {
-            Some("the topic has white space around it or a control character in it, which no topic has")
+            Some("the topic has white space around it or contains a control character, and no topic does")
         } else if text.replace('*', "").chars().count() > LONGEST {
-            Some("the topic is longer than any topic, which has at most 128 characters")
+            Some("the topic is longer than 128 characters, the most that a topic has")
         } else {
             None
         }
@@ -161,7 +161,7 @@ mod tests {
         assert!(
             refused("ignore = ' orders/*'").contains("`topics.ignore`, number 1: the topic has white space around it")
         );
-        assert!(refused(&format!("take = '{}'", "a".repeat(129))).contains("longer than any topic"));
+        assert!(refused(&format!("take = '{}'", "a".repeat(129))).contains("longer than 128 characters"));
         assert!(shop(&format!("topics = {{ take = '{}*' }}", "a".repeat(128))).is_ok());
         assert!(refused("takes = 'a'").contains("unknown field `takes`"));
         assert!(refused("take = 7").contains("a topic is a text, such as `orders/*`"));

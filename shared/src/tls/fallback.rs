@@ -70,7 +70,7 @@ impl ServerCertVerifier for Fallback {
                         server = %name.to_str(),
                         "the server's certificate is not from Amazon's authorities, but from one that this machine \
                          trusts, such as a proxy's. Set AWS_CA_BUNDLE to a file with that authority to avoid a second \
-                         lookup"
+                         check"
                     );
                 });
                 Ok(verified)

@@ -27,7 +27,7 @@ pub struct Jobs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Run a job at the next minute's tick, even if the job is switched off
+    /// Run a job within a minute, even if the job is switched off
     Run(Run),
 }
 
@@ -70,7 +70,7 @@ impl Run {
             };
             bail!("there is no job `{}`{hint}. {known}; a scheduler registers its jobs within a minute", self.name);
         }
-        say!("{} runs with the next minute's tick; `serializer jobs{}` shows the result", self.name, deployment.option);
+        say!("{} runs within a minute; `serializer jobs{}` shows the result", self.name, deployment.option);
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -89,7 +89,7 @@ impl List {
             table.row([job.name.clone(), schedule(job), last(job), result(job), next(job, now), holder(job, now)]);
         }
         match table.is_empty() {
-            true => say!("no job is registered: a scheduler registers its jobs with its first tick"),
+            true => say!("no job is registered: a scheduler registers its jobs when it first runs"),
             false => output::print(table),
         }
         Ok(ExitCode::SUCCESS)

@@ -115,7 +115,7 @@ impl FromStr for Begin {
         match text.parse() {
             Ok(named) => Ok(Self::Delivery(named)),
             Err(_) => text.parse().map(Self::At).map_err(|error: String| {
-                format!("{error}; or with --order and --to a delivery's position, such as 7011")
+                format!("{error}; with --order and --to, a delivery's position, such as 7011, is accepted too")
             }),
         }
     }
@@ -191,7 +191,7 @@ impl Listen {
             && let Ok(None) = deployment.parts.store.entity(order, PATIENCE).await
         {
             let unknown = similar::unknown(order, deployment).await;
-            output::complain(format_args!("{unknown}. The command waits for its first event"));
+            output::complain(format_args!("{unknown}. listen waits for the order's first event"));
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Listen {
             None => String::new(),
         };
         let cost = format!(
-            "in an hour, listen sends {requests} requests to CloudWatch Logs, for which AWS's price list names no charge"
+            "in an hour, listen sends {requests} requests to CloudWatch Logs; AWS's price list names no charge for them"
         );
         output::complain(
             style(format_args!("listening to the logs of {}: {cost}{reads}; Ctrl-C stops it", stack.name)).dim(),

@@ -33,7 +33,7 @@ pub struct Deliveries {
 pub struct Many {
     #[command(flatten)]
     pub selection: Selection,
-    /// Choose all that the command can change, in every order
+    /// Choose everything that the command can change, in every order
     #[arg(long, conflicts_with_all = ["order", "source", "error", "since"])]
     pub all: bool,
     /// Change at most N, from the top of the list; try one with --limit 1

@@ -13,8 +13,9 @@ use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Each delivery goes to the end of its order's inbox, behind newer ones. Deliveries of one order keep \
-                  their sequence. With --source, --error, --since or --all it lists them first, and asks.\n\n\
+    after_help = "Each delivery goes to the end of its order's inbox, behind newer ones. An order's oldest parked \
+                  delivery is appended first. With --source, --error, --since or --all it lists them first, and \
+                  asks.\n\n\
                   After Ctrl-C or a crash, run the same command again to continue. It appends no delivery twice, \
                   unless one failed again in between and was parked again."
 )]
@@ -47,7 +48,7 @@ impl Redrive {
         let Deliveries { order, sequence, many } = &self.deliveries;
         let deployment = many.target.connect().await?;
         let operator = deployment.operator().because(self.because.reason());
-        let order = order.as_ref().context("name the ORDER of the delivery")?;
+        let order = order.as_ref().context("with --to, give the ORDER under which the delivery is parked")?;
         let is_wanted = |one: &Parked| sequence.is_none_or(|named| named.fits(one.sequence));
         let parked: Vec<Parked> = operator.parked(order).await?.into_iter().filter(is_wanted).collect();
         if parked.is_empty() {

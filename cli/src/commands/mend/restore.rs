@@ -93,7 +93,7 @@ impl Restore {
                     "These tables were restored to {as_of} already, {} ago; nothing is left to do.",
                     duration(now.since(ended))
                 );
-                say!("`{}` lists the parked deliveries that you have not decided.", list_parked(&deployment));
+                say!("`{}` lists the deliveries that are still parked.", list_parked(&deployment));
                 return Ok(ExitCode::SUCCESS);
             }
             NextRestore::Another(other) => bail!(
@@ -235,8 +235,9 @@ fn in_use(keys: &[String], as_of: Timestamp, deployment: &Deployment) -> String 
     let named = keys.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if keys.len() > NAMED { format!(" and {} more", keys.len() - NAMED) } else { String::new() };
     format!(
-        "nothing was changed: {} written to after {as_of}: {named}{more}. Check the tables ({} and {}) and the time. \
-         If functions used the restored tables too early, stop them and add --even-if-used",
+        "nothing was changed: {} written to after {as_of}: {named}{more}. Check that {} and {} are the restored \
+         tables, and that the time is right. If functions used the restored tables too early, stop them and add \
+         --even-if-used",
         was(keys.len()),
         deployment.config.entities_table,
         deployment.config.inbox_table,

@@ -10,8 +10,9 @@ use crate::commands::reason::OptionalReason;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Workers try a blocked order's delivery again, and count its attempts from zero. The deliveries \
-                  behind it follow, in order. Resume also ends a hold. For an order that is neither blocked nor on \
-                  hold, it sends a wake-up.\n\n\
+                  behind it follow, in order. If the order is blocked as `expired`, a tombstone fills the empty \
+                  sequence instead. Resume also ends a hold. For an order that is neither blocked nor on hold, \
+                  it sends a wake-up.\n\n\
                   Without ORDER it resumes many: the blocked orders, or with --held those on hold. It lists them with \
                   the cost, and asks. After Ctrl-C, the same command continues."
 )]

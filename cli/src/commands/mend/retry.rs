@@ -9,8 +9,8 @@ use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Attempts stay counted: after the last one, the delivery is parked or blocks its order. A blocked order \
-                  continues with `resume`, which counts its attempts from zero."
+    after_help = "Attempts stay counted: if the last one fails, the delivery is parked or blocks its order. A blocked \
+                  order continues with `resume`, which counts its attempts from zero."
 )]
 pub struct Retry {
     #[command(flatten)]

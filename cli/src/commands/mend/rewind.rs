@@ -95,9 +95,10 @@ impl Rewind {
             counted(applied as u64, "applied delivery runs", "applied deliveries run")
         );
         if others > 0 {
-            say!("{others} in this range stay as they were settled: parked, superseded, a tombstone or a repeat.");
+            let others = counted(others, "other sequence in this range does", "other sequences in this range do");
+            say!("{others} not run again: parked, superseded, a tombstone or a repeat.");
         }
-        say!("Waiting deliveries run after them.");
+        say!("Waiting deliveries run afterwards.");
         ask("Run them again?")
     }
 }

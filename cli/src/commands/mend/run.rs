@@ -183,7 +183,10 @@ impl Request<'_> {
         }
         if self.verb == Verb::Discard {
             let days = deployment.retention.as_secs() / 86_400;
-            notes.push(format!("The same webhook, sent again within {days} days, counts as a repeat."));
+            notes.push(format!(
+                "If the sender sends the webhook again within {days} days after it was parked, it \
+                 counts as a repeat."
+            ));
         }
         Plan {
             targets: selection.targets(),

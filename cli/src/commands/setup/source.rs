@@ -40,7 +40,7 @@ enum Action {
     Rotate(rotate::Rotate),
     /// Accept a source's webhooks and handle none until it is resumed
     Pause(pause::Pause),
-    /// Handle a paused source's webhooks again
+    /// End a source's pause: workers handle its waiting deliveries
     Resume(pause::Resume),
     /// Remove a source
     Remove(remove::Remove),

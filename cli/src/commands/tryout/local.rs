@@ -96,7 +96,7 @@ pub struct Local {
     /// Run only the engines, and print the environment for functions that you run, such as with `cargo lambda watch`
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
-    /// With --no-functions: the URL that invokes your functions, to which wake-ups and scheduled ticks are sent
+    /// With --no-functions: the URL that invokes your functions, to which wake-ups and the scheduler's events are sent
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
     /// The URL of the Lambda endpoint that the handler `invoke` calls, such as that of `sam local start-lambda` or `cargo lambda watch`. Over http://, functions are called without a qualifier

@@ -93,7 +93,10 @@ impl Send {
                 continue;
             }
             let answer = sender.post(&webhook).await.with_context(|| {
-                format!("{} was not accepted: start `serializer local`, or give another URL with --to", path.display())
+                format!(
+                    "{} could not be posted: start `serializer local`, or give another URL with --to",
+                    path.display()
+                )
             })?;
             all_accepted &= answer.status == 200;
             not_verified |= answer.status == 401;

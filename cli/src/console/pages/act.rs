@@ -313,7 +313,7 @@ async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Show
         @match &progress.ended {
             Some(ended) => { p.lead role="status" { (ended) } p { a.button.main href="/" { "Overview" } } }
             None => {
-                p { "The redrive continues if you close this page, and stops if you stop the console. Start it again to continue." }
+                p { "The redrive continues if you close this page, and stops if you stop the console. Start the same redrive again to continue." }
                 form method="post" action="/work" { input type="hidden" name="id" value=(id); button { "Stop" } }
             }
         }

@@ -118,7 +118,7 @@ fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> Strin
             format!("There is no delivery {sequence} of {entity}; the last one is {}.", state.tail)
         }
         _ if sequence > state.head => format!(
-            "{entity} {shown} is claimed but not written. Reload in a few seconds; if it is never written, a worker skips it."
+            "{entity} {shown} is claimed but not written. Reload in a few seconds; if it is never written, a worker fills it with a tombstone."
         ),
         _ => format!(
             "There is no delivery {entity} {shown}: the sequence was never used, or its delivery was settled and then deleted."

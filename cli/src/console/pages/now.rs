@@ -285,7 +285,7 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
             p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64)) "…" } }
         }
         @if entries.is_empty() {
-            p { "This group is empty now." }
+            p { "This list is empty now." }
         } @else {
             (listed(&entries[..entries.len().min(LISTED)], now))
         }

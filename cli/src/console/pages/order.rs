@@ -226,7 +226,7 @@ fn acts(acts: &[OperatorAction], now: Timestamp) -> Markup {
                             td.n { @if let Some(sequence) = act.sequence { (position(sequence)) } }
                             td { (act.reason.by) }
                             td { (act.reason.why) }
-                            td { (act.ended.as_deref().unwrap_or("unknown: it was interrupted")) }
+                            td { (act.ended.as_deref().unwrap_or("unknown: the operation was interrupted")) }
                             td.n { @if let Some(at) = act.at() { (ago(at, now)) } }
                         }
                     }

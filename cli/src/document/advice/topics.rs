@@ -16,12 +16,13 @@ pub(super) fn of(source: &Source) -> Vec<Advice> {
     let name = &source.name;
     let say = |weight, text: String| Advice { weight, text: format!("source `{name}`: {text}") };
     if *topics == Topics::default() {
-        let text = "`topics` lists nothing to take or ignore, so all topics are taken. To take none, remove the\n\
+        let text = "`topics` lists nothing to take or ignore, so all topics are taken. To take no topic, remove the\n\
                     source";
         return vec![say(Weight::Note, text.to_owned())];
     }
     if topics.ignore.iter().any(|pattern| pattern.fits("*")) {
-        let text = "`topics.ignore` contains `*`, so no delivery is ever handled. To stop the source, remove it";
+        let text = "`topics.ignore` contains `*`, so no delivery is ever handled. If that is what you want, remove \
+                    the source";
         return vec![say(Weight::Warning, text.to_owned())];
     }
     let known = known_topics(source);

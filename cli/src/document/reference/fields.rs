@@ -26,8 +26,8 @@ const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
 
 pub(super) const SOURCE: Table = Table {
     path: "[sources.NAME]",
-    about: "A sender. Its webhooks are posted to `/webhooks/NAME`; `NAME` is 1 to 64 lower-case letters, digits, `-` \
-            or `_`, and not `cron`. A document has at least one source.",
+    about: "One configured sender. Its webhooks are posted to `/webhooks/NAME`; `NAME` is 1 to 64 lower-case letters, \
+            digits, `-` or `_`, and not `cron`. A document has at least one source.",
     fields: &[
         Field {
             name: "provider",
@@ -67,8 +67,8 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Text(DURATION),
             absent: Absent::Is("\"5m\""),
             example: "\"1m\"",
-            about: "The longest difference between a signature's time and now, in either direction. Other deliveries \
-                    are refused. More than 0.",
+            about: "The longest difference between a signature's time and now, in either direction. If it is longer, \
+                    the delivery is refused. More than 0.",
         },
         Field {
             name: "url",

@@ -56,7 +56,7 @@ An equal body is a repeat only while the provider may still retry the first one.
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
 - The same rules hold if a provider that usually sends an id leaves it out.
 
-No provider promises order. Many clocks tick in whole seconds, and events of the same second cannot be compared.
+No provider promises order. Many providers give times in whole seconds, and events of the same second cannot be compared.
 
 Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, ingest uses the first value or refuses the request.
 

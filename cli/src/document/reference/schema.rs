@@ -28,7 +28,7 @@ pub fn schema() -> String {
             "origin": origin,
             "sources": {
                 "type": "object",
-                "description": "The senders, by their names.",
+                "description": "The sources, by their names.",
                 "minProperties": 1,
                 "propertyNames": { "pattern": NAME },
                 "additionalProperties": source,

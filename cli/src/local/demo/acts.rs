@@ -91,7 +91,7 @@ async fn parked(act: &mut RunningAct<'_>) -> Result<()> {
     let operator = act.deployment.operator();
     let entity = EntityKey::parse("shopify/order/7001")?;
     let parked = operator.parked(&entity).await?;
-    ensure!(parked.len() == 1, "one delivery is parked, not {}", parked.len());
+    ensure!(parked.len() == 1, "one delivery should be parked, but {} are", parked.len());
     operator.redrive(&parked[0], None).await?;
     act.until_settled(6).await;
     Ok(())

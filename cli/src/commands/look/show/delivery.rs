@@ -88,7 +88,7 @@ impl Show {
         ensure!(
             sequence <= state.head,
             "{order} {} is claimed, but its delivery is not stored yet: run this again in a few seconds. If it never \
-             arrives, a worker skips it",
+             arrives, a worker fills the sequence with a tombstone",
             marked(sequence)
         );
         let how = single.receipt.as_ref().map_or_else(String::new, |receipt| format!(" as {}", receipt.settlement));

@@ -73,7 +73,10 @@ pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     } else {
         "an estimate"
     };
-    let words = format!("accepted, settled: in the last {window}, {part}; lag: from acceptance to settlement");
+    let words = format!(
+        "accepted and settled count the last {window} ({part}); lag is the time from acceptance to \
+                         settlement"
+    );
     say!("{}", style(words).dim());
 }
 

@@ -137,7 +137,7 @@ impl Report {
         }
         if !self.lost.is_empty() {
             say!(
-                "{} claimed but empty at that time: {}. Ask the senders whether their deliveries are missing.",
+                "{} claimed but empty in the backup: {}. Ask the senders whether webhooks of these orders are missing.",
                 counted(self.lost.values().sum(), "sequence was", "sequences were"),
                 listed(self.lost.keys()),
             );
@@ -171,7 +171,7 @@ impl Report {
         let steps: Vec<String> = steps.into_iter().flatten().collect();
         if !steps.is_empty() {
             say!();
-            say!("Next steps; take the first before functions use these tables (docs/runbooks/restore.md):");
+            say!("Next steps (docs/runbooks/restore.md):");
         }
         for (number, step) in (1..).zip(steps) {
             say!();
@@ -182,8 +182,8 @@ impl Report {
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.parked > 0).then(|| {
             format!(
-                "{} of {} waited at {} and may have been applied since, so the restore parked them. Deliveries \
-                 that you redrive now run before newer ones:\n     {}\n     {}",
+                "{} of {} waited at {} and may have been applied since, so the restore parked them. Redrive what must \
+                 run again before functions use these tables; it then runs before newer deliveries:\n     {}\n     {}",
                 counted(self.parked, "delivery", "deliveries"),
                 counted(self.parked_orders, "order", "orders"),
                 restoring.as_of,

@@ -67,7 +67,7 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
         return Finding::wrong(
             CHECK,
             format!(
-                "late by more than {}: {}; the newest tick was {} ago",
+                "late by more than {}: {}; the newest tick was due {} ago",
                 duration(LATE),
                 names(all_late),
                 duration(now.since(newest))
@@ -86,7 +86,7 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
             advice,
         );
     }
-    Finding::ok(CHECK, format!("the scheduler's newest tick was {} ago", duration(now.since(newest))))
+    Finding::ok(CHECK, format!("the scheduler runs: its newest tick was due {} ago", duration(now.since(newest))))
 }
 
 pub fn formats(survey: &Survey) -> Finding {
@@ -146,7 +146,7 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
             format!("{orders} orders, {failing} of them failing and retried; nothing is blocked, abandoned or parked"),
         );
     }
-    let advice = format!("`{}` groups them, and prints the next command", deployment.line("status", &[]));
+    let advice = format!("`{}` shows them by source and error, with the next command", deployment.line("status", &[]));
     let says = format!(
         "{orders} orders: {blocked} blocked, {abandoned} with the lease of a dead holder; {parked} deliveries parked"
     );

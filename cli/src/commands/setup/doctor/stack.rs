@@ -79,7 +79,7 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
                 "this machine's clock is {} {side} AWS's clock, and the ages shown here are wrong by as much",
                 duration(off)
             ),
-            "set the clock: AWS refuses signatures that are 5 min off. Deliveries and their order do not depend on it",
+            "set the clock: AWS refuses requests if it is 5 min off. Deliveries and their sequence do not depend on it",
         ),
     }
 }
@@ -119,7 +119,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
         }
     }
     let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
-    let when = if at == "now" { at } else { format!("when CloudFormation last looked, {at}") };
+    let when = if at == "now" { at } else { format!("when CloudFormation last compared, {at}") };
     match status.as_str() {
         "IN_SYNC" => Finding::ok(CHECK, format!("as deployed, {when}")),
         "DRIFTED" => {
@@ -131,7 +131,8 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
         }
         "NOT_CHECKED" | "" => Finding::not_made(
             CHECK,
-            "CloudFormation has never looked for drift; --detect-drift makes it look, which takes some minutes",
+            "CloudFormation has never compared the stack with its template; --detect-drift makes it do so, within \
+             minutes",
         ),
         other => Finding::not_made(CHECK, format!("CloudFormation says {other}")),
     }
@@ -366,7 +367,7 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     Finding::warning(
         CHECK,
         format!("{says}. {trouble}"),
-        "turn higher throughput on (it costs), set IngestConcurrency, or keep the sources in Secrets Manager",
+        "turn higher throughput on (AWS charges for it), set IngestConcurrency, or keep the sources in Secrets Manager",
     )
 }
 
@@ -418,7 +419,8 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
         return Finding::wrong(
             CHECK,
             "the topic is encrypted with AWS's own key for SNS, which CloudWatch may not use, so no alarm arrives",
-            "encrypt the topic with your own key, whose policy allows cloudwatch.amazonaws.com, or not at all",
+            "encrypt the topic with your own key, and allow cloudwatch.amazonaws.com in its policy; or do not encrypt \
+             it",
         );
     }
     if !key.is_empty() {

@@ -25,7 +25,7 @@ pub(super) struct Add {
     /// The provider, whose rules verify the webhooks
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
     provider: String,
-    /// The handler: `log`, `forward=URL`, `invoke=FUNCTION`, or one of your own worker's
+    /// The handler: `log`, `forward=URL`, `invoke=FUNCTION`, or a handler of your own worker
     #[arg(long, value_name = "HANDLER")]
     handler: String,
     /// With forward: allow a URL on this machine or in a private network
@@ -81,7 +81,7 @@ impl Add {
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
         let mut words = vec![
-            format!("{}; until then, ingest may answer its webhooks 404", soon()),
+            format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
             format!("its webhooks go to {url}"),
         ];
         if source.forward().is_some() {

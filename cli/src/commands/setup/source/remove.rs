@@ -17,7 +17,7 @@ pub(super) struct Remove {
     /// The source's name
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
-    /// Remove it even if its deliveries wait: each is parked when its turn comes
+    /// Remove the source even if its deliveries wait: each is parked when its turn comes
     #[arg(long)]
     park_waiting: bool,
     #[command(flatten)]

@@ -87,7 +87,10 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
         let answer = sender.post(webhook).await?;
         let accepted = Accepted::of(&answer.body);
         if let Some(topic) = accepted.ignored {
-            bail!("{file}: its source does not take `{topic}`");
+            bail!(
+                "{file} was ignored, because its source does not take `{topic}`: change its `topics`, or remove the \
+                   file"
+            );
         }
         if let (Some(sequence), Some(entity)) = (accepted.accepted, accepted.entity) {
             return Ok((EntityKey::parse(&entity)?, Sequence(sequence)));
@@ -116,7 +119,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
             let (file, webhook) = (file.display().to_string(), webhook.with_context(|| format!("{}", file.display()))?);
             let (entity, id) = (&webhook.incoming.entity, &webhook.incoming.identity.delivery_id);
             if let Some(other) = known.insert((entity.clone(), id.as_str().to_owned()), file.clone()) {
-                bail!("{file} has the delivery id of {other}: it would be taken for a repeat");
+                bail!("{file} has the same delivery id as {other} and would count as a repeat: give it another id");
             }
             webhooks.push((file, webhook));
         }
@@ -164,7 +167,7 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
             (2.., _) => format!("applied {} times", times(sent)),
             (_, Some(settlement)) => settlement.as_str().to_owned(),
             (_, None) if in_time => "not settled".to_owned(),
-            (_, None) => format!("not settled {} s after the last was sent", PATIENCE.as_secs()),
+            (_, None) => format!("not settled {} s after the last webhook was sent", PATIENCE.as_secs()),
         };
         says.push_str(&format!("\n  {} {}: {how}", sent.place.0, marked(sent.place.1)));
     }
@@ -312,6 +315,6 @@ mod tests {
         assert_eq!(webhooks(folder.path(), &sources).expect("there is one").len(), 1);
         std::fs::write(folder.path().join("two.json"), event).expect("written");
         let error = webhooks(folder.path(), &sources).expect_err("they are one").to_string();
-        assert!(error.contains("two.json has the delivery id of") && error.contains("one.json"), "{error}");
+        assert!(error.contains("two.json has the same delivery id as") && error.contains("one.json"), "{error}");
     }
 }

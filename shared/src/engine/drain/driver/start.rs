@@ -48,7 +48,7 @@ impl<'a> Driver<'a> {
             Ok(ticket) => ticket,
             Err(Refused { wait, longest, error }) => {
                 let error = if error.is_empty() {
-                    "held back: other handlers of its source have not answered yet"
+                    "not started: other handlers of its source have not answered yet"
                 } else {
                     &error
                 };
