@@ -145,16 +145,16 @@ impl Verb {
         match self {
             Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
             Self::Resume(Stop::Block) => {
-                "Each blocked delivery is tried again, and its attempts are counted from zero. The deliveries behind it follow, in order."
+                "Each blocked delivery is tried again, and its attempts are counted from zero. If an order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order."
             }
             Self::Resume(Stop::Any) => {
-                "A blocked delivery is tried again, and its attempts are counted from zero. The deliveries behind it follow, in order. A hold ends."
+                "A blocked delivery is tried again, and its attempts are counted from zero. If the order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order. A hold ends."
             }
             Self::Retry => {
                 "The delivery is tried now, instead of when its next attempt is due. Its attempts stay counted."
             }
             Self::Skip => {
-                "The next delivery is parked, and `redrive` can append it again. The deliveries behind it continue, in order."
+                "The next delivery is parked, and `redrive` can append it again. The deliveries behind it continue, in order, unless the order is on hold."
             }
             Self::EndRewind => {
                 "Deliveries that have not run again stay as they were settled; waiting deliveries continue."
@@ -395,7 +395,7 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
         |state| match (state.blocked.is_some(), state.hold.since().is_some()) {
             (true, _) => format!("{order} stays blocked: {}", waiting(state)),
             (_, true) => format!("{order} was not blocked, and stays on hold: {}", waiting(state)),
-            _ => format!("{order} was neither blocked nor on hold; a worker was woken: {}", waiting(state)),
+            _ => format!("{order} was neither blocked nor on hold; a wake-up was sent: {}", waiting(state)),
         },
     )
     .then("show", &[], "shows its state"))
@@ -431,7 +431,7 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     let (effect, sentence, settled) = match skipped {
         Skipped::As(settlement) => {
             let sentence = match settlement {
-                Settlement::Parked => format!("{order} {shown} is parked; the deliveries behind it continue"),
+                Settlement::Parked => format!("{order} {shown} is parked; unless on hold, the order continues"),
                 Settlement::Void => format!("{order} {shown} was empty, and a tombstone fills it"),
                 other => format!("{order} {shown} is settled as {other}"),
             };

@@ -147,7 +147,7 @@ async fn hold_skip_and_resume_show_the_given_reasons() {
         browser.until(&format!("document.querySelector('.flash')?.textContent.includes('{said}')")).await;
     };
     act("hold", "the ledger is counted", "is on hold").await;
-    act("skip", "it was typed by hand", "is parked; the deliveries behind it continue").await;
+    act("skip", "it was typed by hand", "is parked; unless on hold, the order continues").await;
     browser.until_text("An operator put it on hold").await;
     shop.mend();
     act("resume", "counted", "continues from").await;

@@ -81,7 +81,7 @@ fn without(source: &Source, field: &str) -> String {
         );
     }
     format!(
-        "source `{name}` has no secret yet: its deliveries are answered 503. Most senders retry for hours, WooCommerce\n\
+        "source `{name}` has no secret yet: its deliveries are answered 503. Most senders retry for hours; WooCommerce\n\
          does not. Write the secret that the sender shows for …/webhooks/{name} into `secrets`;\n\
          docs/deploying.md#connect-the-senders says where to find it"
     )

@@ -190,7 +190,7 @@ fn held_order_accepts_deliveries_and_runs_after_resume() {
     assert!(resumed.contains("continues from ") && resumed.contains(": 1 delivery waits"), "{resumed}");
     trouble.local.until(|told| told["outcome"] == "applied");
     let again = trouble.said(&["resume", "shopify/order/450789471"]);
-    assert!(again.contains("was neither blocked nor on hold; a worker was woken: nothing waits"), "{again}");
+    assert!(again.contains("was neither blocked nor on hold; a wake-up was sent: nothing waits"), "{again}");
     let nobody = trouble.ran(&["resume", "shopify/order/1"]);
     assert!(
         !nobody.status.success() && complained(&nobody).contains("there is no order shopify/order/1"),
@@ -212,7 +212,7 @@ fn order_continues_after_skip_and_history_names_operator() {
     let asked = trouble.ran(&[&["skip", BLOCKED, &first], &WHY[..]].concat());
     assert!(complained(&asked).contains("add --yes"), "{asked:?}");
     let skipped = trouble.said(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
-    assert!(skipped.contains("is parked; the deliveries behind it continue\n  serializer redrive "), "{skipped}");
+    assert!(skipped.contains("is parked; unless on hold, the order continues\n  serializer redrive "), "{skipped}");
     let twice = trouble.ran(&[&["skip", BLOCKED, &first, "--yes"], &WHY[..]].concat());
     assert!(complained(&twice).contains("it is settled; nothing was skipped"), "{twice:?}");
     let parked = trouble.said(&["show", BLOCKED]);

@@ -43,11 +43,11 @@ pub enum Message {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The message is neither a wake-up nor a delivery. It may be deleted.
-    #[error("neither a wake-up nor a delivery")]
+    #[error("the message is neither a wake-up nor a delivery")]
     Nothing,
     /// The message is a delivery that is damaged or in an unknown format. The worker must not
     /// delete it.
-    #[error("a delivery that cannot be read: {0}")]
+    #[error("the message is a delivery that cannot be read: {0}")]
     Delivery(String),
 }
 

@@ -93,8 +93,8 @@ pub(super) fn check(
 ) -> Result<(Deliver, Option<Linger>), String> {
     let deliver = deliver.map(Entry::checked).transpose()?.unwrap_or_default();
     if deliver.is_grouped() && retry.is_once() {
-        return Err("`deliver` other than \"each\" needs `retry.attempts` of at least 2: after a group fails, \
-                    each delivery is retried alone"
+        return Err("`deliver` other than \"each\" needs a `retry` that allows more than one attempt: after a group \
+                    fails, each delivery is retried alone"
             .into());
     }
     let linger = match linger {
@@ -132,8 +132,8 @@ mod tests {
             ("deliver = { up_to = 26 }", "`deliver.up_to` must be 2 to 25"),
             ("deliver = [10]", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
             ("deliver = 'all'", "`deliver` is `each`, `latest` or a table such as { up_to = 10 }"),
-            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
-            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs `retry.attempts` of at least 2"),
+            ("deliver = { up_to = 3 }\nretry = { attempts = 1 }", "needs a `retry` that allows more than one attempt"),
+            ("deliver = 'latest'\nretry = { attempts = 1 }", "needs a `retry` that allows more than one attempt"),
             ("linger = '2s'", "`linger` needs `deliver = { up_to = … }`"),
             ("deliver = 'latest'\nlinger = '61s'", "`linger` must be at most 60s"),
             ("deliver = 'latest'\nlinger = '0s'", "`linger` must be more than zero"),

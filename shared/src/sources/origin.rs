@@ -36,10 +36,10 @@ impl Origin {
             OneOrMore::Several(secrets) => secrets,
         };
         if secrets.is_empty() {
-            return Err("`origin` has no secret".into());
+            return Err("`origin` must have a secret".into());
         }
         if secrets.iter().any(|secret| secret.len() < SHORTEST) {
-            return Err(format!("`origin`: a secret has fewer than {SHORTEST} characters"));
+            return Err(format!("`origin`: each secret must have at least {SHORTEST} characters"));
         }
         Ok(Self(secrets))
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn missing_or_short_origin_secret_is_refused() {
-        assert_eq!(origin(&[]).unwrap_err(), "`origin` has no secret");
-        assert_eq!(origin(&[NEW, "short"]).unwrap_err(), "`origin`: a secret has fewer than 32 characters");
+        assert_eq!(origin(&[]).unwrap_err(), "`origin` must have a secret");
+        assert_eq!(origin(&[NEW, "short"]).unwrap_err(), "`origin`: each secret must have at least 32 characters");
     }
 }

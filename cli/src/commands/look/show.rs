@@ -31,10 +31,10 @@ pub struct Show {
     /// List what operators did to the order: who, when and why
     #[arg(long, conflicts_with_all = ["sequence", "settled"])]
     history: bool,
-    /// Show at most N settled deliveries, the newest
+    /// Show at most the N newest settled deliveries
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "sequence")]
     settled: usize,
-    /// The body as it was sent, nothing hidden; a terminal gets control characters escaped
+    /// Show the body as it was sent, nothing hidden; on a terminal, control characters are escaped
     #[arg(long, requires = "sequence")]
     raw: bool,
     /// Show the differences from the newest earlier delivery of the same topic, instead of the body

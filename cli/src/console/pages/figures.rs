@@ -88,7 +88,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
         }
         p.read {
             @if shared.watched.story.is_some() { "Lag is the time from acceptance to settlement. The counts begin with this process's start." }
-            @else { "The counts come from the newest deliveries in the orders' rows, grouped by the first part of the keys. Lag is the handler's time. The stack's dashboard shows accepted webhooks and longer periods." }
+            @else { "The counts come from the newest deliveries in the orders' rows, by the first part of the keys. Lag is here the time that handlers ran. The stack's dashboard shows accepted webhooks and longer periods." }
         }
         (jobs_table(&listed, now))
         (held(&reading, now))

@@ -387,7 +387,7 @@ pub fn door(region: &str, stack: &Stack) -> Finding {
     const CHECK: &str = "door";
     let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
     if door != "http-api" && (WITHOUT_FUNCTION_URLS.contains(&region) || region.starts_with("us-gov-")) {
-        let says = format!("{door}, and Lambda has no Function URLs in {region}");
+        let says = format!("FrontDoor is {door}, but Lambda has no Function URLs in {region}");
         return Finding::warning(CHECK, says, "deploy with FrontDoor=http-api");
     }
     Finding::ok(CHECK, door)

@@ -47,7 +47,7 @@ impl Remove {
         let words = [
             "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
             format!("functions read the document within {} at the latest", late()),
-            "deliveries that wait or arrive until then are parked; to restore them, add the source again and run \
+            "deliveries that wait or arrive until then are parked; to have them handled, add the source again and run \
              `serializer redrive`"
                 .to_owned(),
         ];
