@@ -146,8 +146,7 @@ impl RestoreReport {
         let on_hold = if self.is_on_hold { "; on hold, because it was blocked" } else { "" };
         let Self { parked, repeats, lost, applied_before, .. } = self;
         format!(
-            "{parked} parked, {repeats} recognised as repeats, {lost} claimed but empty, {applied_before} applied \
-             before{on_hold}"
+            "{parked} parked, {repeats} recognised as repeats, {lost} lost, {applied_before} applied before{on_hold}"
         )
     }
 }
