@@ -182,8 +182,8 @@ impl Report {
     fn to_decide(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
         (self.parked > 0).then(|| {
             format!(
-                "{} of {} waited at {} and may have been applied since, so the restore parked them. Redrive what must \
-                 run again before functions use these tables; it then runs before newer deliveries:\n     {}\n     {}",
+                "{} of {} waited at {} and may have been applied since, so the restore parked them. Before functions \
+                 use these tables, redrive what must run again; it then runs before newer deliveries:\n     {}\n     {}",
                 counted(self.parked, "delivery", "deliveries"),
                 counted(self.parked_orders, "order", "orders"),
                 restoring.as_of,

@@ -119,7 +119,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
         }
     }
     let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
-    let when = if at == "now" { at } else { format!("when CloudFormation last compared, {at}") };
+    let when = if at == "now" { at } else { format!("at CloudFormation's last comparison, {at}") };
     match status.as_str() {
         "IN_SYNC" => Finding::ok(CHECK, format!("as deployed, {when}")),
         "DRIFTED" => {
