@@ -10,8 +10,8 @@ use crate::commands::reason::RequiredReason;
 #[derive(Debug, Args)]
 #[command(
     after_help = "Parks the next delivery of an order. Later, `redrive` appends it again at the end, or `discard` \
-                  removes it. The deliveries behind it continue, in order, unless the order is on hold. A running handler finishes first; if it \
-                  applies the delivery, nothing is skipped.\n\n\
+                  removes it. The deliveries behind it continue, in order, unless the order is on hold. A \
+                  running handler finishes first; if it applies the delivery, nothing is skipped.\n\n\
                   Without ORDER it skips the next delivery of each blocked order, unless the order is blocked as \
                   `expired`.\n\n\
                   With deliver = \"latest\", the error may belong to a newer delivery, which the handler got instead \

@@ -183,7 +183,8 @@ impl Report {
         (self.parked > 0).then(|| {
             format!(
                 "{} of {} waited at {} and may have been applied since, so the restore parked them. Before functions \
-                 use these tables, redrive what must run again; it then runs before newer deliveries:\n     {}\n     {}",
+                 use these tables, redrive what must run again; it then runs before newer \
+                 deliveries:\n     {}\n     {}",
                 counted(self.parked, "delivery", "deliveries"),
                 counted(self.parked_orders, "order", "orders"),
                 restoring.as_of,
