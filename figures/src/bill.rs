@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn table_writes_match_the_budget() {
+    fn billed_writes_are_sum_of_delivery_and_burst_costs() {
         // Each delivery costs three units: one for the claim, two for the row. Each burst costs four, and half a
         // refused acquire.
         assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);

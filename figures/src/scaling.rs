@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_of_a_burst_match_the_budget() {
+    fn write_units_of_a_burst_are_counted_for_each_table() {
         // Five claims, one acquire, five settles, half a refused acquire; five rows of two units.
         assert_eq!(writes(5.0), [11.5, 10.0]);
     }

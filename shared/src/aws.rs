@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn error_names_ca_bundle_without_certificates() {
+    fn ca_bundle_without_certificates_is_named_in_the_error() {
         let bundle = ("AWS_CA_BUNDLE", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         let refused = account(&[BASE.as_slice(), &[bundle]].concat()).unwrap_err().to_string();
         assert!(refused.starts_with("AWS_CA_BUNDLE: ") && refused.ends_with("Cargo.toml holds no certificate"));

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn past_deadline_falls_back_to_function_timeout() {
+    fn deadline_in_the_past_is_replaced_by_function_timeout() {
         let config = WorkerConfig::read(&[].as_slice(), &sources()).unwrap();
         let now = Timestamp::from_millis(1_767_621_602_614);
         let told = now + Duration::from_secs(7);
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_number_names_its_variable() {
+    fn error_on_invalid_number_names_the_variable() {
         assert_eq!(refused([("LEASE_SECONDS", "soon")]), "LEASE_SECONDS: \"soon\" is not a whole number from 1 to 900");
         let missing = StoreConfig::read(&[("ENTITIES_TABLE", "e")].as_slice()).unwrap_err();
         assert_eq!(missing.to_string(), "INBOX_TABLE: is not set");

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_or_useless_url_option_is_refused() {
+    fn url_option_is_required_exactly_if_provider_signs_url() {
         let read = |provider: &str, rest: &str| {
             Sources::parse(&format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{rest}"))
         };

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jittered_wait_is_between_half_and_whole() {
+    fn jittered_wait_is_half_to_all_of_given_wait() {
         let env = Env::new(SystemClock::start(), SeededRandom::new(7));
         for _ in 0..1000 {
             let drawn = env.jittered(Duration::from_millis(100));

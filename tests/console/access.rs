@@ -36,7 +36,7 @@ async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_without_token_or_from_foreign_hosts_are_refused() {
+async fn console_refuses_requests_without_its_token_or_of_foreign_hosts() {
     let shop = Shop::open(Duration::ZERO).await;
     let cookie = cookie(&shop).await;
     let own = format!("http://{}", shop.console.address);

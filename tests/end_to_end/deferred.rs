@@ -153,7 +153,7 @@ async fn delivery_too_large_to_defer_gets_503() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn short_outage_defers_no_delivery() {
+async fn outage_of_one_request_defers_no_delivery() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
         let what = format!("{fault:?}");
         let world = out_until(HOUR, move |call| if call.request == 1 { fault.clone() } else { Fault::None });
@@ -282,7 +282,7 @@ async fn throttled_order_delays_only_its_own_deferred_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deferred_delivery_requeued_before_append_counts_no_try() {
+async fn requeued_deferred_delivery_counts_only_tried_appends() {
     let world = out_until(HOUR, |_| Fault::Silent);
     for id in ["1", "2", "3"] {
         let webhook = webhook(&world, "queued", id, update(id));
@@ -351,7 +351,7 @@ async fn deferred_delivery_does_not_supersede_a_newer_event() {
 
 /// The gap's time runs from the append, not from the webhook's arrival.
 #[tokio::test(start_paused = true)]
-async fn age_of_gap_before_deferred_delivery_counts_from_its_append() {
+async fn gap_age_counts_from_append_of_following_deferred_delivery() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;

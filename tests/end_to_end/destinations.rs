@@ -212,7 +212,7 @@ async fn delivery_that_always_hangs_is_parked_after_a_day() {
 
 /// Deliveries behind the first one do not each wait three more days.
 #[tokio::test(start_paused = true)]
-async fn backlog_is_parked_together_after_three_day_outage() {
+async fn backlog_is_parked_together_after_three_day_destination_outage() {
     let (world, starts) = (world(), Arc::default());
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;

@@ -30,7 +30,7 @@ async fn caller_reacquiring_lease_alternates_with_deliveries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_lease_of_a_caller_waits_two_seconds_if_no_worker_comes() {
+async fn second_lease_of_caller_waits_two_seconds_if_no_drain_begins() {
     let world = World::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");

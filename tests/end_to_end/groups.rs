@@ -100,7 +100,7 @@ async fn group_is_applied_once_despite_holder_death() {
 
 /// If a delivery kills its holder again, it then does so alone.
 #[tokio::test(start_paused = true)]
-async fn group_runs_one_by_one_after_take_over() {
+async fn deliveries_of_a_group_start_singly_after_take_over() {
     let mut world = world("deliver = { up_to = 3 }");
     let ids = ["0", "1", "2", "3"];
     appended(&world, ids).await;

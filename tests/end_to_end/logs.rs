@@ -338,7 +338,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
 
 /// WooCommerce disables a webhook after more than five failures in a row.
 #[tokio::test(flavor = "multi_thread")]
-async fn successive_refusals_are_reported_at_half_failure_limit() {
+async fn successive_refusals_are_reported_at_half_of_providers_limit() {
     let lines = Lines::default();
     let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
     let now = deployment.env.now();

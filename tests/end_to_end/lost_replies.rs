@@ -358,7 +358,7 @@ fn counting(delivery: &Delivery, _: &Context) -> Outcome {
 /// The caller gave up the unblock and repeated it. If the first try landed late, it would lift a later block
 /// without a wake-up.
 #[tokio::test(start_paused = true)]
-async fn late_unblock_does_not_lift_a_later_block() {
+async fn unblock_write_landing_late_does_not_lift_a_later_block() {
     let world = World::new();
     let entity = key("test/a");
     world.append_from("block", "test/a", "1").await;

@@ -71,7 +71,7 @@ async fn slow_rate_needs_under_five_wake_ups_per_delivery() {
 /// A wake-up that arrives while the order waits for its rate is deleted without a replacement only if another
 /// one is known to be under way. Otherwise it may be the only one, and is requeued.
 #[tokio::test(start_paused = true)]
-async fn wake_up_is_deleted_only_if_another_exists() {
+async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
     let world = World::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
@@ -134,7 +134,7 @@ async fn rate_applies_after_the_inbox_was_empty() {
 
 /// While an empty inbox waits for its rate, it has no wake-up.
 #[tokio::test(start_paused = true)]
-async fn claim_into_empty_inbox_that_waits_for_rate_sends_wake_up() {
+async fn claim_sends_wake_up_although_empty_inbox_waits_for_rate() {
     let world = World::new();
     append(&world, "rarely", 0..1).await;
     world.work(&[world.drainer(Done)]).await;

@@ -99,7 +99,7 @@ async fn message_of_dead_worker_reappears_soon_after_lease_expiry() {
 
 /// For example, the process runs out of memory with the first page.
 #[tokio::test(start_paused = true)]
-async fn order_continues_in_seconds_if_worker_dies_instantly() {
+async fn order_continues_in_seconds_if_worker_dies_at_handler_start() {
     let mut world = World::new();
     reluctant(&mut world, Duration::from_millis(300));
     world.append("test/a", "a").await;

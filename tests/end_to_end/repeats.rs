@@ -82,7 +82,7 @@ async fn equal_body_is_a_repeat_while_sender_retries() {
 
 /// The first delivery's receipt, from the period before, has left the order's row.
 #[tokio::test(start_paused = true)]
-async fn equal_body_is_recognised_by_its_spilled_receipt() {
+async fn equal_body_is_recognised_as_repeat_by_its_spilled_receipt() {
     let world = World::new().with_sources(ACME);
     let body = |number: u32| format!(r#"{{"order":"o/7","number":{number}}}"#);
     until_the_end_of_a_period(&world).await;

@@ -172,7 +172,7 @@ async fn restore_does_not_change_orders_in_use() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn restore_exceeds_sequences_and_tokens_of_fast_clocks() {
+async fn restore_continues_above_sequences_and_tokens_of_fast_clocks() {
     let world = World::new();
     let ahead = world.env.now() + 24 * HOUR;
     let nonce = world.env.nonce();

@@ -174,7 +174,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewound_blocked_delivery_has_all_attempts_again() {
+async fn rewind_gives_the_blocked_delivery_all_attempts_again() {
     let world = World::new();
     world.append_all_from("block", "test/a", ["1", "2", "3"]).await;
     let starts = Starts::default();
@@ -224,7 +224,7 @@ async fn rewound_delivery_keeps_body_stored_in_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_rewind_changes_nothing() {
+async fn rewind_to_missing_or_unsettled_delivery_changes_nothing() {
     let world = applied(3).await;
     let first = first(&world).await;
     let before = world.state("test/a").await;
@@ -253,7 +253,7 @@ async fn impossible_rewind_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ended_rewind_settles_remaining_deliveries_as_applied() {
+async fn ending_rewind_settles_remaining_deliveries_as_applied() {
     for count in [3, 40] {
         let world = applied(count).await;
         rewound(&world, 0).await;
@@ -349,7 +349,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_after_ended_rewind_gives_a_new_run_token() {
+async fn rewind_after_ended_rewind_changes_run_before() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -366,7 +366,7 @@ async fn rewind_after_ended_rewind_gives_a_new_run_token() {
 
 /// The earlier run's effect may precede the effect of the delivery in front of it.
 #[tokio::test(start_paused = true)]
-async fn second_rewind_gives_delivery_a_new_run_token() {
+async fn second_rewind_changes_run_before() {
     for count in [3, 40] {
         let world = applied(count).await;
         let starts = Starts::default();
@@ -392,7 +392,7 @@ async fn second_rewind_gives_delivery_a_new_run_token() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skipped_rewound_delivery_keeps_run_token_after_redrive() {
+async fn redrive_of_skipped_rewound_delivery_keeps_run_before() {
     let world = applied(2).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

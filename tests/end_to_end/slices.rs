@@ -24,7 +24,7 @@ async fn claim_after_hand_over_sends_no_wake_up() {
 
 /// A worker meets the lease after a slice's last settle and before its release.
 #[tokio::test(start_paused = true)]
-async fn wake_up_during_hand_over_is_retried_soon() {
+async fn wake_up_during_hand_over_delays_order_under_half_a_second() {
     let world = World::with("test/a", 0..9).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
@@ -79,7 +79,7 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
 /// A worker waits the full time for the claimed sequence's delivery, however long its drain has run and
 /// waited for another gap.
 #[tokio::test(start_paused = true)]
-async fn late_claim_gets_full_time_before_tombstone() {
+async fn sequence_claimed_late_in_drain_gets_full_wait_before_tombstone() {
     let mut world = World::new();
     world.settings.gap = SECOND;
     world.claim("test/a").await;
@@ -112,7 +112,7 @@ async fn gap_of_old_claim_is_filled_immediately() {
 
 /// A worker that has no time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
-async fn worker_short_of_time_fills_no_fresh_gap() {
+async fn worker_without_time_to_wait_fills_no_fresh_gap() {
     let mut world = World::new();
     world.function_time = world.settings.gap;
     let entity = key("test/a");

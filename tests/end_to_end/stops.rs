@@ -106,7 +106,7 @@ async fn row_of_order_on_hold_never_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn late_hold_or_resume_changes_no_later_hold() {
+async fn hold_or_resume_write_landing_late_is_refused() {
     let world = World::new();
     let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();

@@ -478,7 +478,7 @@ async fn quick_sweep_segments_share_one_position_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn unanswered_sweep_position_write_is_recognised() {
+async fn unanswered_sweep_position_write_is_recognised_as_landed() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
     let loses = |call: &Call<'_>| {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());

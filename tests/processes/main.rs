@@ -124,7 +124,7 @@ async fn killed_process_fails_the_event_immediately() {
 }
 
 #[tokio::test]
-async fn process_killed_while_idle_is_replaced_before_event() {
+async fn process_killed_while_idle_is_replaced_before_next_event() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     let before = answer_of(&mut process).await;
     let killed = before["process_id"].as_u64().expect("a number");
@@ -134,7 +134,7 @@ async fn process_killed_while_idle_is_replaced_before_event() {
 }
 
 #[tokio::test]
-async fn stopped_process_is_killed_at_the_timeout() {
+async fn hanging_or_suspended_process_is_killed_at_its_timeout() {
     let mut process = FunctionProcess::new(settings(SHORT));
     let ids = process.process_ids();
     assert_eq!(process.invoke(event("hang")).await, Err(InvokeError::TimedOut));
@@ -160,7 +160,7 @@ async fn function_that_cannot_start_fails_the_event() {
 }
 
 #[tokio::test]
-async fn failed_start_is_reported_with_process_output() {
+async fn failed_process_start_is_reported_with_its_output() {
     let mut process = FunctionProcess::new(settings(AMPLE));
     process.start().await.expect("it asks for an event");
     let ids = process.process_ids().borrow().clone();

@@ -137,7 +137,7 @@ const INTERESTING: &[&str] = &[
 /// Fifty orders begin while inbox queries fail for nine minutes, so a lease's holder cannot start any
 /// handler.
 #[test]
-fn failing_queries_park_no_delivery() {
+fn failing_inbox_queries_park_no_delivery() {
     let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
     assert!(report.mistakes.is_empty(), "{}", report.text());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
@@ -146,7 +146,7 @@ fn failing_queries_park_no_delivery() {
 /// A delivery that is answered 202 while both tables are unavailable reaches its inbox once, whatever happens
 /// to queue and workers.
 #[test]
-fn deferred_deliveries_are_applied_after_hour_of_outage() {
+fn deferred_deliveries_are_applied_after_hour_of_store_outage() {
     let through = |(seed, how)| {
         let report = run(Plan { seed, profile: Some(Profile::store_outage(how)), ..Plan::default() });
         assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.text());

@@ -175,7 +175,7 @@ async fn document_read_error_omits_the_service_message() {
 }
 
 #[tokio::test]
-async fn last_document_is_kept_if_ssm_is_silent_or_gone() {
+async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
     let ahead = Arc::default();
     let env = Env::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
     let pass = || *ahead.lock().unwrap() += SPACING;

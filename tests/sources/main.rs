@@ -166,7 +166,7 @@ async fn webhook_signed_with_rotated_secret_is_accepted() {
 
 /// On a first deploy, senders create the secret only for an existing URL.
 #[tokio::test(start_paused = true)]
-async fn source_without_secret_answers_503() {
+async fn webhook_of_source_without_secret_gets_503() {
     for secrets in ["", "secrets = []\n"] {
         let (world, script) = (World::new(), ScriptedDocument::new(&[]));
         script.set_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
@@ -238,7 +238,7 @@ async fn webhook_is_accepted_after_document_corrects_provider() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeated_forged_webhooks_reread_document_less_often() {
+async fn forged_webhooks_reread_document_at_growing_intervals() {
     let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;

@@ -132,7 +132,7 @@ fn changed_parameter_replaces_only_listed_resources() {
 }
 
 #[test]
-fn functions_keep_old_sources_policy_until_updated() {
+fn functions_keep_permission_to_read_old_sources_until_updated() {
     let sources = ["", "/shop/sources", "/shop-sources", crate::SECRET];
     let all = sources.map(|sources| core().deployed(&[("Sources", sources)]));
     for (place, before) in all.iter().enumerate() {
@@ -149,7 +149,7 @@ fn functions_keep_old_sources_policy_until_updated() {
 }
 
 #[test]
-fn changed_table_key_changes_no_iam_policy() {
+fn changed_kms_key_of_tables_changes_no_iam_policy() {
     let rights = |key: &str| {
         let deployed = core().deployed(&[("TableKeyArn", key)]);
         let mut rights: BTreeMap<&str, &Value> = deployed.of_type("AWS::IAM::Role");

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn template_that_splits_an_order_is_warned_about() {
+    fn entity_template_that_splits_an_order_causes_a_warning() {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();
         for expected in [
             "orders/updated             order/7  shop/order/7\n",
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn template_that_merges_different_objects_is_warned_about() {
+    fn entity_template_that_merges_objects_causes_a_warning() {
         let told = warned("woocommerce", "'{source}/order/{/id}'").unwrap();
         assert!(told.contains("different objects the same key"), "{told}");
         assert!(told.contains("product.updated   product/7   shop/order/7\n"), "{told}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn template_that_keeps_orders_whole_causes_no_warning() {
+    fn entity_template_that_keeps_orders_whole_causes_no_warning() {
         for (provider, entity) in [
             ("shopify", "'{source}/{entity}'"),
             ("shopify", "'all/{entity}'"),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn template_splitting_order_across_providers_is_warned_about() {
+    fn entity_template_splitting_order_across_providers_causes_warning() {
         let document = include_str!("../../events/one-order.toml");
         let all = |document: &str| -> Vec<Advice> {
             Sources::parse(document).unwrap().iter().flat_map(|source| of(source)).collect()
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn template_matching_no_example_is_noted() {
+    fn entity_template_matching_no_example_webhook_gets_a_note() {
         for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
             let [note] = advice("easypost", &format!("secrets = ['whsec_s']\nentity = {entity}")).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);

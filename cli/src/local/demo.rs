@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn acceptance_recorded_after_handler_start_is_shown_first() {
+    fn acceptance_recorded_after_handler_start_is_shown_before_it() {
         let event = |at, sequence, what| OrderEvent {
             at: Duration::from_millis(at),
             entity: "a/1".parse().expect("a key"),
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn demo_sources_refuse_deliveries_during_an_outage() {
+    fn demo_sources_set_on_outage_to_refuse() {
         let sources = Sources::parse(&document()).expect("it is right");
         for name in ["grouped", "shopify", "stripe", "woocommerce"] {
             assert_eq!(sources.get(name).expect("a source").on_outage(), OnOutage::Refuse, "{name}");

@@ -264,7 +264,7 @@ mod tests {
     const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
 
     #[test]
-    fn rewriting_json_spacing_keeps_tokens_unchanged() {
+    fn rewriting_json_spacing_changes_no_key_or_value() {
         let text = "{\"a\" :[1.10,  {}, []],\n\"b c\":\"x , : \\\" y\"}";
         let written = |spacing| rewrite(text, spacing, KEPT);
         assert_eq!(written(Spacing::None), r#"{"a":[1.10,{},[]],"b c":"x , : \" y"}"#);
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn rewriting_adds_removes_or_keeps_json_escapes() {
+    fn json_rewriting_adds_removes_or_keeps_escapes_as_requested() {
         let text = r#""a\/é\u00fc😀\ud83d\ude00&\u003c\n\ud83d""#;
         let written = |way| rewrite(text, Spacing::Unchanged, Escapes { slash: way, unicode: way, html: way });
         assert_eq!(written(Some(true)), r#""a\/\u00e9\u00fc\ud83d\ude00\ud83d\ude00\u0026\u003c\n\ud83d""#);

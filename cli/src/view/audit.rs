@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn reversed_runs_are_reported_as_out_of_order() {
+    fn delivery_handled_before_earlier_sent_one_is_reported() {
         let verdict = verdict(&[sent("1", 0), sent("2", 5)], &[run("2", 10, 20), run("1", 20, 30)]);
         assert_eq!(verdict.ran_ahead, ["2"]);
         assert!(verdict.overlaps.is_empty());

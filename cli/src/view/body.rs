@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn json_objects_keep_member_sequence_and_duplicates() {
+    fn json_objects_keep_member_order_and_duplicates() {
         let text = r#"{"b":[1,{"x":null},[]],"a":{},"b":true}"#;
         assert_eq!(node(text).compact(), text);
         assert_eq!(node(text).to_string().lines().nth(3), Some("    {"));

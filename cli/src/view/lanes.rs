@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn span_of_dead_worker_is_marked_orphaned() {
+    fn lane_marks_handler_start_of_dead_worker_as_orphaned() {
         let mut taken_over = happening(90, 1, EventKind::TakenOver(FencingToken(2)));
         taken_over.sequence = None;
         let picture = Picture::of(
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_count_each_settlement_outcome() {
+    fn totals_of_lanes_count_each_settlement_outcome() {
         let of = |(sequence, settlement)| happening(sequence, sequence, EventKind::Settled(settlement));
         let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
         let happenings: Vec<OrderEvent> = (1..).zip(settlements).map(of).collect();

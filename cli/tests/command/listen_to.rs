@@ -292,7 +292,7 @@ fn delivery_waits_until_receiver_is_reachable_again() {
 }
 
 #[test]
-fn unanswered_request_is_repeated_twice() {
+fn request_without_answer_is_posted_three_times() {
     let warehouse = Warehouse::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -127,7 +127,7 @@ fn send_posts_samples_of_the_given_provider() {
 }
 
 #[test]
-fn refused_send_names_the_secrets_file_and_no_order() {
+fn send_with_refused_signature_names_secrets_file_and_no_order() {
     let mut local = Local::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");
@@ -339,7 +339,7 @@ fn unknown_order_is_reported_with_similar_keys() {
 }
 
 #[test]
-fn port_without_url_is_refused_with_example() {
+fn local_option_with_port_only_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);
     assert!(
         complained(&shown).contains("9001 does not begin with http://; write --local=http://127.0.0.1:9000, with"),

@@ -31,7 +31,7 @@ const SHOP: &str =
     "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"log\"\n";
 
 #[test]
-fn source_lifecycle_never_prints_a_secret() {
+fn source_commands_never_print_a_secret() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let at = ["--sources", path.to_str().expect("a path in UTF-8")];

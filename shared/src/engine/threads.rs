@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn no_work_starts_after_losing_five_threads() {
+    async fn no_work_starts_while_five_threads_are_lost() {
         let (threads, by) = (Threads::default(), Env::system());
         let mut held = Vec::new();
         for number in 0..=MOST_LOST {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_abandoned_while_waiting_never_begins() {
+    async fn work_abandoned_while_waiting_for_thread_never_begins() {
         let task = Task { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
         assert_eq!(task.abandon(), Stage::Waiting);
         assert!(!task.begin());

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_round_trip_through_stored_bytes() {
+    fn retry_counts_round_trip_through_stored_bytes() {
         let retries =
             Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).crashed();
         let stored = retries.to_stored().unwrap();

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_write_has_outcome_of_first_try() {
+    fn write_sent_twice_has_the_same_outcome_both_times() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let nonce = |number| Nonce::from_parts(NOW, number);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn late_hold_or_resume_write_changes_nothing() {
+    fn hold_or_resume_write_landing_late_changes_nothing() {
         let table = MemoryTable::new();
         let entity = EntityKey::parse("shop/order/1").unwrap();
         let state = || EntityState::parse(&read(&table, &entity_row(&entity)).unwrap()).unwrap();

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn first_rule_line_with_value_names_the_entity() {
+    fn first_entity_rule_line_with_value_names_the_entity() {
         for (family, body, expected) in [
             ("refunds", r#"{"id":1,"order_id":7}"#, "order/7"),
             ("returns", r#"{"id":1,"order_id":"","order":{"id":7}}"#, "order/7"),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn id_in_url_ends_at_the_path_segment() {
+    fn id_in_url_ends_at_the_next_separator() {
         const MARKS: &[&str] = &["batch=", "/orders/"];
         for (url, expected) in [
             ("https://example.com/orders/7", Some("7")),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn signature_header_name_follows_other_shopify_headers() {
+    fn signature_header_has_prefix_of_other_shopify_headers() {
         let now = Timestamp::from_secs(0);
         let secret = Secret::new("shopify-development-secret");
         for (given, expected) in
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn event_time_comes_from_body_before_header() {
+    fn event_time_in_body_takes_precedence_over_header() {
         let headers = [("x-shopify-topic", "orders/updated"), ("x-shopify-triggered-at", "2026-01-05T14:00:02.5Z")];
         let time = |body| described(&headers, body).event_time;
         let own = Timestamp::from_secs(1_767_621_600);

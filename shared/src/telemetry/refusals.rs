@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn reaching_half_the_failure_limit_is_reported_immediately() {
+    fn reaching_half_of_providers_failure_limit_is_reported_immediately() {
         let mut refusals = Refusals::default();
         let refuse = |refusals: &mut Refusals| {
             let counted = refusals.refused(Some(&shop()), Refusal::NotVerified, Some(5), at(0));

@@ -66,7 +66,7 @@ async fn late_tick_runs_unless_later_tick_ran() {
 
 /// If the invocation were recorded, the job would not run until that time.
 #[tokio::test(start_paused = true)]
-async fn invocation_dated_far_ahead_is_refused() {
+async fn scheduler_invocation_dated_far_ahead_is_refused() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("job", "every minute", Duration::ZERO)));
     night.minutes(&ticker, [0]).await;

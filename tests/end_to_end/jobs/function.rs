@@ -41,7 +41,7 @@ async fn job_context_reports_cancellation_at_time_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_runs_next_minute_if_no_time_is_left() {
+async fn tick_runs_a_minute_later_if_too_little_function_time_is_left() {
     let night = Night::new();
     let ticker = night.ticker(one(night.runs.job("report", "every hour", Duration::ZERO)));
     let deadline = night.clock.monotonic() + 2 * MARGIN;

@@ -139,7 +139,7 @@ async fn lease_time_counts_from_sending_the_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_caller_with_too_little_time_sends_nothing() {
+async fn acquire_with_time_limit_of_a_second_sends_no_request() {
     let (world, table) = faulty(|_| Fault::None);
     let terms = Terms::default().within(Duration::from_secs(1));
     let refused = world.leases("a test").acquire(&subscription(), terms).await.unwrap_err();

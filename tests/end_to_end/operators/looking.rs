@@ -58,7 +58,7 @@ async fn deliveries_without_order_row_are_shown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn old_delivery_is_shown_with_its_settlement() {
+async fn delivery_with_spilled_receipt_is_shown_with_its_settlement() {
     let (world, first) = applied(30).await;
     let operator = world.operator();
     let ended = async |at: Sequence| {

@@ -59,7 +59,7 @@ async fn rewind_continues_beyond_the_first_page() {
 
 /// The operator that ends the rewind dies at each call in turn, and the run continues.
 #[tokio::test(start_paused = true)]
-async fn crash_while_ending_rewind_keeps_the_run_token() {
+async fn crash_while_ending_rewind_keeps_run_before() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
@@ -91,7 +91,7 @@ async fn crash_while_ending_rewind_keeps_the_run_token() {
 
 /// An operator has to see an expired delivery; it is not treated as an unfilled sequence.
 #[tokio::test(start_paused = true)]
-async fn ended_rewind_stops_at_a_missing_delivery() {
+async fn ending_rewind_stops_at_a_missing_delivery() {
     let mut world = applied(3).await;
     let from = first(&world).await;
     world.env.sleep(20 * DAY).await;
@@ -119,7 +119,7 @@ async fn waiting_time_after_ended_rewind_counts_from_arrival() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_time_counts_from_delivery_arriving_while_rewind_ends() {
+async fn waiting_time_counts_from_arrival_while_rewind_is_being_ended() {
     for before in 1.. {
         let mut world = applied(3).await;
         world.env.sleep(20 * DAY).await;

@@ -107,7 +107,7 @@ fn breaker_admits_one_probe_after_the_wait() {
 }
 
 #[test]
-fn last_failed_order_waits_longer_for_probe_than_others() {
+fn order_that_failed_last_waits_longest_for_probe() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
     assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
@@ -126,7 +126,7 @@ fn successful_probe_closes_the_breaker() {
 }
 
 #[test]
-fn success_of_start_before_opening_closes_the_breaker() {
+fn success_of_start_admitted_before_opening_closes_breaker() {
     let mut clocked = Clocked::default();
     let slow = clocked.start(9);
     for number in 1..=3 {

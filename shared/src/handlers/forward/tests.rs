@@ -216,7 +216,7 @@ async fn group_is_posted_as_one_signed_list() {
 }
 
 #[tokio::test]
-async fn group_is_posted_whole_after_deliver_option_change() {
+async fn group_is_posted_whole_if_source_no_longer_has_deliver_option() {
     let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
     let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
     let context = Context::detached(FencingToken(9), TIME, Env::system());

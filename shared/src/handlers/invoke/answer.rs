@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn requested_wait_is_capped_at_a_day() {
+    fn wait_requested_by_function_is_capped_at_a_day() {
         for (asked, kept) in [("77", Some(77.0)), ("0.5", Some(0.5)), ("0", None), ("1e300", Some(86_400.0))] {
             assert_eq!(after(&format!(r#"{{"outcome": "retry", "after": {asked}}}"#)), kept, "{asked}");
         }

@@ -182,7 +182,7 @@ async fn silent_function_yields_unanswered_outcome_before_handler_timeout() {
 }
 
 #[tokio::test]
-async fn outcome_is_unavailable_if_call_refused_unanswered_if_cut_off() {
+async fn refused_connection_yields_unavailable_and_cut_off_one_unanswered() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
         let (invoke, url) = (orders(&endpoint), endpoint.url());

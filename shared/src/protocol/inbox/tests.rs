@@ -132,7 +132,7 @@ fn refused_tombstone_write_finds_tombstone_or_delivery() {
 }
 
 #[test]
-fn unanswered_settle_and_release_is_recognised_by_head() {
+fn head_shows_whether_unanswered_settle_and_release_landed() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let decision = decision(&seen, &lease);
     let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at: None };
@@ -173,7 +173,7 @@ fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
 }
 
 #[test]
-fn unanswered_fail_is_recognised_by_token_and_attempts() {
+fn token_and_attempts_show_whether_unanswered_fail_landed() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let retries = Retries::default().after(FailureClass::Failed, LENGTH);
     let fail = fail(&lease, &seen, 2, retries);
@@ -189,7 +189,7 @@ fn unanswered_fail_is_recognised_by_token_and_attempts() {
 }
 
 #[test]
-fn unanswered_block_is_recognised_by_token_and_reason() {
+fn token_and_reason_show_whether_unanswered_block_landed() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let block = Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired };
     let own = after(&block, &row);
@@ -201,7 +201,7 @@ fn unanswered_block_is_recognised_by_token_and_reason() {
 }
 
 #[test]
-fn unanswered_retry_command_is_recognised_by_ended_wait() {
+fn ended_wait_shows_whether_unanswered_retry_command_landed() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let waiting = after(&fail(&lease, &seen, 1, Retries::default()), &row);
     let seen = state(&waiting);
@@ -215,7 +215,7 @@ fn unanswered_retry_command_is_recognised_by_ended_wait() {
 }
 
 #[test]
-fn unanswered_rewind_is_recognised_by_holder_and_head() {
+fn holder_and_head_show_whether_unanswered_rewind_landed() {
     let (lease, _, row) = held(LeaseKind::Exclusive, 3);
     let settled = further(&row, a::HEAD, 3);
     let seen = state(&settled);
@@ -228,7 +228,7 @@ fn unanswered_rewind_is_recognised_by_holder_and_head() {
 }
 
 #[test]
-fn unanswered_skip_is_recognised_by_receipt_token() {
+fn receipt_token_shows_whether_unanswered_skip_landed() {
     let (lease, seen, row) = held(LeaseKind::Exclusive, 3);
     let decision = decision(&seen, &lease);
     let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now: NOW, purge_at: None };

@@ -19,7 +19,7 @@ fn assert_recognised_only_while_free(end: &impl Operation<Outcome = Ended>, row:
 }
 
 #[test]
-fn unanswered_release_is_recognised_by_the_token() {
+fn token_shows_whether_unanswered_release_landed() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     assert_recognised_only_while_free(
         &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5) },
@@ -31,7 +31,7 @@ fn unanswered_release_is_recognised_by_the_token() {
 }
 
 #[test]
-fn unanswered_renewal_is_recognised_by_the_token() {
+fn token_shows_whether_unanswered_renewal_landed() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     let renew = Renew { lease: &lease, now: NOW + LENGTH / 3, length: LENGTH };
     let landed = after(&renew, &row);

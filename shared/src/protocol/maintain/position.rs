@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_after_days_of_outage_makes_one_pass() {
+    fn sweep_after_days_without_ticks_makes_one_pass() {
         let mut turn = SweepTurn::first(TICK);
         turns(&mut turn, TICK);
         let days = TICK + Duration::from_secs(3 * 86_400);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn tick_older_than_last_sweep_finds_no_due_segment() {
+    fn sweep_tick_before_last_finished_one_scans_no_segment() {
         let mut turn = SweepTurn::first(TICK + TURN);
         turns(&mut turn, TICK + TURN);
         assert!(!turn.is_due(TICK));

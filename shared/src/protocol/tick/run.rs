@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_completion_is_recognised_by_token_and_tick() {
+    fn token_and_tick_show_whether_unanswered_job_completion_landed() {
         let held = fullest().with(a::EXPIRES_AT, TIME + 30_000);
         let Ok(Started::Granted(lease, _)) = start(time(1), time(1))
             .judge(Written::Landed(Some(held.with(a::HOLDER, start(time(1), time(1)).request.holder.as_str()))))
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_write_that_gives_up_tick_is_recognised_by_token() {
+    fn token_shows_whether_unanswered_write_giving_up_tick_landed() {
         let seen = JobState::parse(&fullest()).unwrap();
         let give_up = GiveUpTick { seen: &seen, tick: time(1), now: time(60_000) };
         let after = evaluate(&give_up.write(), Some(&fullest())).unwrap().unwrap();

@@ -14,7 +14,7 @@ use crate::{
 };
 
 #[test]
-fn every_listed_provider_except_generic_has_rules() {
+fn every_listed_provider_except_generic_has_an_entity_rule() {
     for name in NAMES {
         assert_eq!(by_name(name).is_some(), name != "generic", "{name}");
         assert_eq!(rule_of(name).is_some(), name != "generic", "{name}");

@@ -202,7 +202,7 @@ mod tests {
     const AMPLE: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn failing_collector_gets_no_spans_during_pause() {
+    async fn collector_gets_no_spans_during_pause_after_failure() {
         let case = Case::new(Sampler::AlwaysOn);
         case.now(Reaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (1, 0));

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn many_parameter_store_reads_get_a_warning() {
+    fn parameter_store_reads_by_500_functions_get_a_warning() {
         assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
         assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {

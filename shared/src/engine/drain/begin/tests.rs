@@ -43,7 +43,7 @@ fn entity_empty_or_blocked_or_on_hold_or_released_needs_no_drain() {
 }
 
 #[test]
-fn worker_sleeps_through_short_wait_if_time_allows() {
+fn worker_sleeps_through_waits_up_to_a_second_if_time_is_left() {
     let waits = |wait, awaited, left| answered(Acquired::Waiting { until: NOW + wait, awaited }, left, None);
     let moment = Duration::from_millis(1);
     assert_eq!(waits(SECOND, None, AMPLE), AcquireStep::AskAfter(SECOND));
@@ -83,7 +83,7 @@ fn wake_up_during_unexpired_lease_is_requeued_until_expiry() {
 }
 
 #[test]
-fn exclusive_lease_is_polled_while_time_allows() {
+fn exclusive_lease_is_polled_while_function_time_is_left() {
     let look = Some(Duration::from_millis(50));
     let looks = |state: EntityState, left| answered(Acquired::Held(state), left, look);
     let exclusive = || held(LeaseKind::Exclusive, NOW + LEASE);

@@ -213,7 +213,7 @@ fn drain_hands_over_immediately_at_slice_end() {
 }
 
 #[test]
-fn drain_short_of_time_hands_over() {
+fn drain_with_too_little_function_time_left_hands_over() {
     let reads = |left| next(&Drain::granted(row(7, 8), MEMORY), Moment { left, ..MOMENT });
     let starts = |left| next(&drain(row(7, 8), 1), Moment { left, ..MOMENT });
     let out_of_time = Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);
@@ -242,7 +242,7 @@ fn process_without_free_threads_starts_no_handler() {
 }
 
 #[test]
-fn filled_gap_is_read_and_tombstone_is_settled() {
+fn drain_reads_a_filled_gap_and_settles_a_tombstone() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
     let (mut filled, mut void) = (gap.clone(), gap);
@@ -497,7 +497,7 @@ fn inbox_page_ends_before_an_unreadable_row() {
 
 proptest! {
     #[test]
-    fn delivery_starts_only_if_entity_state_and_time_allow(
+    fn drain_starts_nothing_if_blocked_on_hold_waiting_or_out_of_time(
         (waiting, read) in (0_u64..4, 0_u64..4),
         (attempts, suspect, handover) in (0_u32..10, 0_u32..12, any::<bool>()),
         (blocked, holds) in (any::<bool>(), any::<bool>()),
@@ -536,7 +536,7 @@ proptest! {
 }
 
 #[test]
-fn stopping_drain_hands_over_unless_wake_up_replaced() {
+fn interrupted_drain_hands_over_unless_fresh_wake_up_was_sent() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
 

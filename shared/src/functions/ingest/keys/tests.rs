@@ -154,7 +154,7 @@ async fn paypal_certificate_is_fetched_once() {
 }
 
 #[tokio::test]
-async fn certificate_validity_ignores_the_tolerance() {
+async fn source_tolerance_does_not_change_certificate_validity() {
     let issuer = authority("an authority");
     for (until, expected) in [(30, Ok(Verified::Delivery)), (-1, Err(Unverified::Certificate(Uncertified::Expired)))] {
         let pem = certificate(&issuer, LIVE, -30, until);

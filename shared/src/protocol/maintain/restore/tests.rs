@@ -68,7 +68,7 @@ fn restore_record_decides_between_begin_continue_and_refuse() {
 }
 
 #[test]
-fn restore_exceeds_sequences_and_tokens_issued_since_backup() {
+fn restore_continues_above_sequences_and_tokens_since_backup() {
     for (made, ahead) in [(T, 0), (T + 24 * HOUR, 24 * 3_600_000)] {
         let row = empty(made);
         let advanced = evaluate(&advance(&restoring(), &state(&row)).write(), Some(&row)).unwrap().unwrap();
@@ -97,7 +97,7 @@ fn repeated_forced_acquire_advances_token_only_once() {
 }
 
 #[test]
-fn unanswered_restore_writes_are_recognised() {
+fn unanswered_restore_writes_are_recognised_as_landed() {
     let restoring = restoring();
     let begin = BeginRestore { seen: None, restoring: &restoring };
     let (row, again) = twice(&begin.write(), None);

@@ -79,12 +79,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn refund_without_total_writes_nothing() {
+    async fn refund_event_without_order_total_writes_nothing() {
         assert_eq!(handled("refunds/create", r#"{"order_id":1}"#).await, Outcome::Done);
     }
 
     #[test]
-    fn total_is_correct_despite_faults_and_reordering() {
+    fn order_total_is_correct_despite_faults_and_reordering() {
         let events = [("orders/create", "48.20"), ("orders/paid", "48.20"), ("orders/updated", "40.00")];
         let events =
             events.map(|(topic, total)| Event::new(topic, serde_json::json!({ "total_price": total }).to_string()));

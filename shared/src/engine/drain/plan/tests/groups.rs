@@ -259,7 +259,7 @@ fn deliveries_start_singly_until_split_group_is_settled() {
 }
 
 #[test]
-fn next_page_is_read_ahead_for_next_group() {
+fn next_page_is_read_ahead_if_page_lacks_a_full_next_group() {
     let drain = roomy(row(7, 20), 9, page(5));
     let source = found(UP_TO_3);
     assert_eq!(drain.ahead(3, source.as_ref()), Some((Sequence(13), Sequence(20))));

@@ -24,7 +24,7 @@ fn delivery_with_too_many_crashes_is_not_started() {
 }
 
 #[test]
-fn handler_outcome_decides_the_next_step() {
+fn handler_outcome_applies_commits_parks_or_retries_delivery() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let follows = |outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
@@ -140,7 +140,7 @@ fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
 }
 
 #[test]
-fn start_refused_by_breaker_backs_off_as_unavailable() {
+fn start_refused_by_breaker_waits_as_for_unavailable_destination() {
     let held = |state: EntityState, longest| {
         drain(state, 2).held_back(
             2 * SECOND,
