@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_set_lease_length_wait_and_retentions_of_drains() {
+    fn variables_set_lease_length_poll_time_and_retentions_of_drains() {
         let variables = [
             ("ENTITIES_TABLE", "entities"),
             ("INBOX_TABLE", "inbox"),

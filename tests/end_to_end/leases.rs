@@ -278,7 +278,7 @@ async fn work_under_lease_does_not_start_during_outage() {
 
 /// Only throttling slows the polls down; silence and refusals do not.
 #[tokio::test(start_paused = true)]
-async fn throttled_lease_waiter_polls_less_often() {
+async fn throttling_makes_lease_waiter_poll_less_often() {
     let wait = Duration::from_secs(10);
     let count = async |fault: Fault| {
         let reads = Arc::new(AtomicU64::new(0));

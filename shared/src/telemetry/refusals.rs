@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_unknown_sources_hides_no_other_refusal() {
+    fn flood_of_webhooks_for_unknown_sources_hides_no_other_refusal() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
             refusals.refused(None, Refusal::UnknownSource, None, at(0));
