@@ -107,26 +107,26 @@ async fn works(world: &World, source: &str, ids: &[&str], handler: impl Handler)
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_apply_once_despite_a_request_error() {
+async fn deliveries_apply_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "3"], Done).await).await;
     assert_eq!(outcomes.started, ["1", "2", "3"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeat_is_recognised_despite_a_request_error() {
+async fn repeat_is_recognised_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "1", "2"], Done).await).await;
     assert_eq!(outcomes.started, ["1", "2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn failed_delivery_is_retried_once_despite_request_error() {
+async fn failed_delivery_is_retried_once_despite_a_failed_aws_call() {
     let fails = FailsFirst(Duration::from_millis(20));
     let outcomes = every_fault_is_absorbed(async |world| works(world, "test", &["a-1", "a-2"], fails).await).await;
     assert_eq!(outcomes.started, ["a-1", "a-1", "a-2"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn parked_delivery_is_redriven_once_despite_request_error() {
+async fn parked_delivery_is_redriven_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         works(world, "test", &["1", "2", "3"], rejecting("2")).await;
         let parked = world.operator().parked(&entity()).await.expect("it is answered");
@@ -140,7 +140,7 @@ async fn parked_delivery_is_redriven_once_despite_request_error() {
 
 /// The last receipts do not fit the entity's row.
 #[tokio::test(start_paused = true)]
-async fn spilled_receipts_recognise_repeats_despite_a_request_error() {
+async fn spilled_receipts_recognise_repeats_despite_a_failed_aws_call() {
     let ids: Vec<String> = (0..Recent::capacity(&entity()) + 3).map(|number| format!("{number:02}")).collect();
     let all: Vec<String> = ids.iter().chain(&ids[..2]).cloned().collect();
     let outcomes = every_fault_is_absorbed(async |world| {
@@ -152,7 +152,7 @@ async fn spilled_receipts_recognise_repeats_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn erase_is_complete_despite_a_request_error() {
+async fn erase_is_complete_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         works(world, "test", &["1", "2"], rejecting("2")).await;
         let erased = world.operator().erase(&entity()).await;
@@ -163,7 +163,7 @@ async fn erase_is_complete_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn order_is_unblocked_despite_a_request_error() {
+async fn order_is_unblocked_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         works(world, "block", &["1", "2"], failing()).await;
         assert_eq!(world.started().len(), 2);
@@ -176,7 +176,7 @@ async fn order_is_unblocked_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hold_and_skip_land_once_despite_request_error() {
+async fn hold_and_skip_land_once_despite_a_failed_aws_call() {
     let reason = Reason::new("ada", "to see it");
     let outcomes = every_fault_is_absorbed(async |world| {
         let operator = world.operator().because(reason.clone());
@@ -200,7 +200,7 @@ async fn hold_and_skip_land_once_despite_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rewind_runs_deliveries_once_despite_request_error() {
+async fn rewind_runs_deliveries_once_despite_a_failed_aws_call() {
     let reason = Reason::new("ada", "to see it");
     let outcomes = every_fault_is_absorbed(async |world| {
         let operator = world.operator().because(reason.clone());
@@ -222,20 +222,20 @@ async fn rewind_runs_deliveries_once_despite_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failing_order_is_blocked_despite_a_request_error() {
+async fn failing_order_is_blocked_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| works(world, "block", &["1", "2"], failing()).await).await;
     assert_eq!((outcomes.blocked, outcomes.waiting), (Some(BlockReason::Attempts), 2));
 }
 
 #[tokio::test(start_paused = true)]
-async fn commit_lands_once_despite_a_request_error() {
+async fn commit_lands_once_despite_a_failed_aws_call() {
     let outcomes =
         every_fault_is_absorbed(async |world| works(world, "test", &["1", "2", "3"], answering(counting)).await).await;
     assert_eq!((outcomes.started.len(), outcomes.committed), (3, 3));
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_is_handed_over_despite_request_error() {
+async fn drain_is_handed_over_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         world.function_time = Duration::from_secs(10);
         works(world, "test", &["1", "2", "3"], Slow(Duration::from_secs(4))).await;
@@ -245,7 +245,7 @@ async fn drain_is_handed_over_despite_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drain_yields_despite_a_request_error() {
+async fn drain_yields_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         let store = world.store();
         let asking = Scripted(move |delivery: &Delivery, context: &Context| {
@@ -267,7 +267,7 @@ async fn drain_yields_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gap_is_filled_once_despite_a_request_error() {
+async fn gap_is_filled_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         world.append("test/a", "1").await;
         // An ingest claims a sequence and dies.
@@ -279,7 +279,7 @@ async fn gap_is_filled_once_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn large_delivery_is_parked_despite_a_request_error() {
+async fn large_delivery_is_parked_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         world.append_noise("test/a", "1", 1_000_000).await;
         works(
@@ -298,7 +298,7 @@ async fn large_delivery_is_parked_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lease_is_renewed_despite_a_request_error() {
+async fn lease_is_renewed_despite_a_failed_aws_call() {
     let outcomes =
         every_fault_is_absorbed(async |world| works(world, "slow", &["1", "2"], Slow(Duration::from_secs(20))).await)
             .await;
@@ -306,7 +306,7 @@ async fn lease_is_renewed_despite_a_request_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deliveries_during_drain_apply_once_despite_request_error() {
+async fn deliveries_during_drain_apply_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         let (inbox, env) = (world.inbox(), world.env.clone());
         let number = Arc::new(AtomicU64::new(1));

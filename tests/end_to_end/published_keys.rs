@@ -153,7 +153,7 @@ async fn webhook_with_unavailable_published_key_gets_503() {
     assert!(!unavailable.body.contains("api.paypal.com"), "{unavailable:?}");
     let told = told.0.lock().expect("no panic under the lock").clone();
     assert_eq!(told, [format!("the sender's key at {certificate} was not fetched")], "as the log has it");
-    assert!(unavailable.headers.contains_key("retry-after") && unavailable.body.contains("send it again"));
+    assert!(unavailable.headers.contains_key("retry-after") && unavailable.body.contains("send the webhook again"));
     let unconfigured = answer("POST", "/webhooks/new", "", &transmission(certificate)).await;
     assert_eq!(unconfigured.status_code, 503, "{unconfigured:?}");
 }

@@ -175,7 +175,7 @@ async fn webhook_of_source_without_secret_gets_503() {
         let early = ingest.answer(&post(&world, OLD, "1")).await;
         assert_eq!(
             (early.status_code, early.body.as_str()),
-            (503, r#"{"error":"this source has no secret yet; send it again"}"#)
+            (503, r#"{"error":"this source has no secret yet; send the webhook again"}"#)
         );
         assert!(early.headers.contains_key("retry-after"));
         assert_eq!(script.reads(), 2, "the secret may have been added");

@@ -133,8 +133,8 @@ impl Target {
             value.clone().with_context(|| {
                 format!(
                     "name the deployment: --local for the `serializer local` on this machine, or --stack NAME for a \
-                     stack in AWS. If the stack has no outputs, give {name} and the stack's other names \
-                     (docs/operating.md)"
+                     stack in AWS. For a stack without outputs, give --entities-table, --inbox-table and \
+                     --queue-url instead; {name} is missing (docs/operating.md)"
                 )
             })
         };

@@ -22,8 +22,8 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
         "fits the secret's text as the key, but this provider decodes its secrets: give the text's bytes as `base64:…`",
     ));
     for (prefix, what) in [
-        ("hex:", "fits the bytes that the secret encodes in hexadecimal: write `hex:` in front of it"),
-        ("base64:", "fits the bytes that the secret encodes in base64: write `base64:` in front of it"),
+        ("hex:", "fits if the secret is decoded from hexadecimal: write `hex:` in front of the secret"),
+        ("base64:", "fits if the secret is decoded from base64: write `base64:` in front of the secret"),
     ] {
         found.push((format!("{prefix}{trimmed}"), what));
         if let Some(text) = trimmed.strip_prefix(prefix) {
@@ -39,8 +39,8 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
             found.push((bare.to_owned(), "fits if `whsec_` is removed from the secret"));
             found.push((
                 format!("base64:{bare}"),
-                "fits the bytes after `whsec_`: check --provider, or give the bytes \
-                 as `base64:…`",
+                "fits if the text after `whsec_` is decoded from base64: check --provider, or write `base64:` instead \
+                 of `whsec_`",
             ));
         }
         None => found.push((format!("whsec_{trimmed}"), "fits if `whsec_` is put in front of the secret")),

@@ -131,7 +131,7 @@ impl Ingest {
             }
             Err(error) => {
                 tracing::error!(source = %incoming.identity.source, %error, "not stored");
-                ("not stored", Response::unavailable("not stored; send it again"))
+                ("not stored", Response::unavailable("not stored; send the webhook again"))
             }
         };
         span.end(outcome, response.status_code);
@@ -179,7 +179,7 @@ impl Ingest {
         let refused = match newest {
             Newest::Known => refused,
             Newest::Unknown => {
-                Refused::retry_later(Refusal::SourcesUnread, "the sources cannot be read now; send it again")
+                Refused::retry_later(Refusal::SourcesUnread, "the sources cannot be read now; send the webhook again")
             }
         };
         Err(self.refuse(&current, request, refused))
@@ -242,14 +242,14 @@ impl Ingest {
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
-                let reason = "this source has no secret yet; send it again";
+                let reason = "this source has no secret yet; send the webhook again";
                 Judged::RefusedByKnown(Refused::retry_later(Refusal::NoSecret, reason))
             }
             Err(reason @ Unverified::Stale(_)) => {
                 Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
             }
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
-                let answer = "the key that verifies the signature is unavailable; send it again";
+                let answer = "the key that verifies the signature is unavailable; send the webhook again";
                 Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, answer) })
             }
             Err(reason) => Judged::RefusedByKnown(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),

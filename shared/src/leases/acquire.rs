@@ -200,7 +200,7 @@ impl Wait<'_> {
     async fn await_turn(&self, until: Timestamp) -> Result<(), LeaseError> {
         let left = self.give_up.min(self.end).saturating_sub(self.monotonic());
         if left.is_zero() {
-            return Err(LeaseError::Contended { by: "the reservation for waiting deliveries".into(), until });
+            return Err(LeaseError::Contended { by: "the waiting deliveries, whose turn it is,".into(), until });
         }
         let pause = until.since(self.now()).min(LATEST);
         self.leases.store.env().sleep(pause.min(left)).await;

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn event_times_keep_the_newest_of_each_family() {
+    fn event_times_keep_the_newest_of_each_topic_family() {
         let [early, late] = [Timestamp::from_millis(1), Timestamp::from_millis(2)];
         let times = EventTimes::default().applied("orders", late).applied("orders", early);
         assert_eq!(times.of("orders"), Some(late));

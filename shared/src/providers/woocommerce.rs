@@ -99,8 +99,8 @@ const FACTS: Facts = Facts {
     retries: Some(0),
     switches_off: "more than 5 failures in a row: the webhook is *disabled* until you set it to *active*",
     checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: answered exactly 200, not stored",
-    care: "A failed delivery is lost. The payload is built when it is sent, so two webhooks may hold the same, later \
-           state, and both are handled.",
+    care: "WooCommerce does not retry, so a webhook that was not accepted is lost. It builds the payload when it sends \
+           the webhook, so two webhooks may show the same, later state. Both are handled.",
     sources: &[
         "https://woocommerce.com/document/webhooks/",
         "https://github.com/woocommerce/woocommerce/blob/trunk/plugins/woocommerce/includes/class-wc-webhook.php",

@@ -42,8 +42,8 @@ pub struct Redrive {
 
 /// Named queues in one store.
 ///
-/// Each call is atomic, and its changes are stored when the call returns. Dropping a receive that waits takes no
-/// message.
+/// Each call is atomic, and its changes are stored when the call returns. If a waiting call of
+/// [`receive`](Self::receive) is dropped, no message is taken.
 pub struct Queues {
     state: Mutex<State>,
     clock: Arc<dyn Clock>,

@@ -5,7 +5,7 @@
 //! | `webhook-id` | the delivery's id, unique across sources; the same for every attempt and redrive, a new one for each rewind |
 //! | `webhook-timestamp` | the time of this attempt, in seconds |
 //! | `webhook-signature` | one `v1,…` for each of the destination's secrets |
-//! | `content-type` | the sender's, if it gave one; `application/octet-stream` instead of one of this project's own types or one with other characters than ASCII |
+//! | `content-type` | the sender's, if it gave one. A type of this project, or one with a non-ASCII character, is replaced by `application/octet-stream` |
 //! | `serializer-delivery-id` | the sender's id; unique within the source |
 //! | `serializer-source` | the source's name |
 //! | `serializer-provider` | the source's provider, such as `shopify`; absent if the provider is unknown |
@@ -31,7 +31,7 @@
 //!
 //! | header | |
 //! |---|---|
-//! | `webhook-id` | `group:`, the id of the first delivery, and the number of deliveries. Only the id of a list has a colon, and the id is signed. After a failure, the deliveries may be sent one by one, so recognise repeats by the ids in the list |
+//! | `webhook-id` | `group:`, the id of the first delivery, and the number of deliveries. The id is signed, and a single delivery's id has no colon, so the prefix proves that the body is a list. After a failure, the deliveries may be sent one by one, so recognise repeats by the ids in the list |
 //! | `content-type` | [`TOGETHER`] |
 //! | `serializer-deliveries` | the number of deliveries |
 //! | `serializer-source`, `-entity-key`, `-fencing-token` | as above; also in the body, which is signed |

@@ -278,7 +278,7 @@ mod tests {
         let now = || Env::system().monotonic();
         let accepted = (200, r#"{"accepted":7,"entity":"shopify/order/1"}"#);
         let busy = [
-            (503, r#"{"error":"not stored; send it again"}"#),
+            (503, r#"{"error":"not stored; send the webhook again"}"#),
             (202, r#"{"deferred":true,"entity":"shopify/order/1"}"#),
             accepted,
         ];

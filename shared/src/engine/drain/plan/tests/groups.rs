@@ -164,7 +164,7 @@ fn failed_group_is_retried_one_by_one() {
 }
 
 #[test]
-fn not_now_answer_does_not_split_the_group() {
+fn not_now_outcome_does_not_split_the_group() {
     let requeue = |options: &str, group: Group, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
