@@ -44,13 +44,13 @@ TLS hides requests from others; keep bodies and signatures out of logs. If that 
 - Compare the event time with the newest one applied, by `delivery.age()`.
 - Ask the provider's API before an irreversible effect.
 
-If the id is signed, a copied request is recognised as a repeat while receipts are kept (30 days by default). If the time is signed too, a request older than `tolerance` (5 minutes) is refused.
+If the id is signed, a copied request is recognised as a repeat while receipts are kept (30 days by default). If the provider also signs the time of sending, ingest refuses a request whose time is more than `tolerance` (5 minutes) from now. It does not check [PayPal's](#paypal).
 
 ## What counts as a repeat
 
 Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it.
 
-An equal body is a repeat only while the provider may still retry the first one. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
+An equal body is a repeat while the provider may still retry the first one, and for at most as long again. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
 - A provider may retry until its last documented retry, or for 3 days if none is documented. The serializer counts time in periods of that length. So it recognises an equal body for at least one period, and at most two.
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
