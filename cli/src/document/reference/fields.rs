@@ -166,7 +166,7 @@ pub(super) const SOURCE: Table = Table {
             example: "\"skip\"",
             about: "What happens to a delivery whose event is older than one of its topic family that was applied to \
                     its order. `run` starts the handler, which can ask for the age; `skip` settles the delivery as \
-                    superseded. Deliveries of the same time and redriven ones always run.",
+                    superseded. Deliveries of the same time, redriven and rewound ones always run.",
         },
         Field {
             name: "paused",
@@ -224,8 +224,8 @@ pub(super) const TOPICS: Table = Table {
 pub(super) const RETRY: Table = Table {
     path: "[sources.NAME.retry]",
     about: "The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of \
-            its waits. At the limit, `on_failure` decides. `\"0s\"` gives up at the first failure. No limit exceeds \
-            30 days or half of the retention.",
+            its waits. At the limit, the delivery is parked or blocks its order (`on_failure`). `\"0s\"` gives up at \
+            the first failure. No limit exceeds 30 days or half of the retention.",
     fields: &[
         Field {
             name: "attempts",

@@ -48,7 +48,7 @@ If the id is signed, a copied request is recognised as a repeat while receipts a
 
 ## What counts as a repeat
 
-Two deliveries with the same id are repeats, as long as receipts are kept. If a provider sends no id, the body's hash replaces it.
+A delivery with the id of an earlier one of its source is a repeat, while receipts are kept. If a provider sends no id, the body's hash replaces it.
 
 An equal body is a repeat while the provider may still retry the first one, and for at most as long again. Later, an equal body is a new delivery with a new id (`serializer-delivery-id`, `webhook-id`), because an order can reach the same state again.
 
