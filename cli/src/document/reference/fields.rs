@@ -121,7 +121,7 @@ pub(super) const SOURCE: Table = Table {
             form: Form::Word(&["park", "block"]),
             absent: Absent::Is("\"park\""),
             example: "\"block\"",
-            about: "After the last failed attempt, `park` sets the delivery aside and continues with the next one; \
+            about: "At the limit of its retries, `park` sets a delivery aside and continues with the next one; \
                     `block` stops the order until an operator decides.",
         },
         Field {
