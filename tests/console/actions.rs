@@ -28,7 +28,7 @@ async fn parked_delivery_is_redriven_by_a_click() {
     browser.click(".act details:first-child button").await;
     browser.until("document.querySelector('.flash').textContent.includes('was appended again')").await;
     let said = browser.run("document.querySelector('.flash').textContent").await.to_string();
-    assert!(said.contains("by ada: the article is listed now"), "{said}");
+    assert!(said.contains("By ada: the article is listed now"), "{said}");
     let operator = shop.deployment.operator();
     let entity = "shopify/order/1004".parse().expect("a key");
     assert!(operator.parked(&entity).await.expect("it answers").is_empty());
