@@ -125,8 +125,8 @@ fn verify_names_each_usual_mistake() {
         ("secret\n", "if the white space around the secret is removed"),
         ("'secret'", "if the quotation marks"),
         ("SECRET=secret", "the part of the secret after the `=`"),
-        ("736563726574", "write `hex:` in front of it"),
-        ("c2VjcmV0", "write `base64:` in front of it"),
+        ("736563726574", "write `hex:` in front of the secret"),
+        ("c2VjcmV0", "write `base64:` in front of the secret"),
         ("hex:7365637", "after `hex:` is not hexadecimal"),
         ("", "it is empty"),
     ] {
