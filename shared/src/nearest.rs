@@ -26,8 +26,8 @@ pub fn is_slip(typed: &str, valid: &str) -> bool {
 /// `timeout` for `handler_timeout`.
 const SHORTEST_PART: usize = 4;
 
-/// Returns the number of edits between two similar texts, or `None` if they differ too much. A part
-/// of `valid` counts as one edit, if it has at least [`SHORTEST_PART`] bytes.
+/// Returns the number of edits between two similar texts, or `None` if they differ too much. If
+/// `typed` is only a part of `valid` and has at least [`SHORTEST_PART`] bytes, the number is 1.
 fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));

@@ -1,8 +1,8 @@
 //! Renews a lease each time a third of its length has passed.
 //!
 //! The holder gives the lease up if a renewal fails. The holder also gives it up once the whole
-//! length has passed since the last successful renewal was sent, because the process may have been
-//! frozen.
+//! length has passed since it sent the last write that extended the lease, because the process may
+//! have been frozen.
 
 use std::time::Duration;
 

@@ -380,8 +380,8 @@ pub enum Action {
     Update(Vec<Change>),
     /// Deletes the item.
     Delete,
-    /// Only checks the condition, within a transaction. DynamoDB rejects a check whose condition
-    /// holds for every item.
+    /// Only checks the condition, within a transaction. The condition must test something: DynamoDB
+    /// rejects a check without a condition expression.
     Check,
 }
 

@@ -126,7 +126,7 @@ fn successful_probe_closes_the_breaker() {
 }
 
 #[test]
-fn success_of_start_admitted_before_opening_closes_breaker() {
+fn success_of_earlier_start_closes_open_breaker() {
     let mut clocked = Clocked::default();
     let slow = clocked.start(9);
     for number in 1..=3 {
