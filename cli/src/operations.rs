@@ -180,8 +180,8 @@ impl Verb {
         matches!(self, Self::Skip | Self::Redrive | Self::Discard | Self::Rewind)
     }
 
-    /// Returns the smallest number of DynamoDB write units that this operation costs for one target. Two units are for
-    /// the operations log. The others are for the operation's own writes, with a body of at most 1 KB.
+    /// Returns the smallest number of DynamoDB write units that an operation for many orders costs for one target. Two
+    /// units are for the operations log. The others are for the operation's own writes, with a body of at most 1 KB.
     pub fn write_units(self) -> u64 {
         match self {
             Self::Discard => 3,

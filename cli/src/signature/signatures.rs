@@ -6,8 +6,8 @@ const SHORTEST: usize = 27;
 /// The lengths of HMACs in bytes.
 const HMACS: [usize; 3] = [20, 32, 64];
 
-/// Returns variants of a header's value. Each variant has one signature in another encoding, and a text that names the
-/// mistake.
+/// Returns variants of a header's value, each with a text that names the mistake. A variant is the value with one of
+/// its signatures converted to another encoding.
 pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut found = Vec::new();

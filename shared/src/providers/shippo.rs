@@ -21,7 +21,7 @@ pub(super) struct Shippo;
 const SIGNATURE: &str = "shippo-auth-signature";
 
 /// The locations of the entity's id in Shippo's events. A parcel whose label was bought outside
-/// Shippo has no transaction.
+/// Shippo has no transaction, so its tracking number identifies it.
 const LINES: &[Line] = &[
     Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
     Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },

@@ -79,8 +79,8 @@ pub struct Listen {
         value_parser = PossibleValuesParser::new(OUTCOMES)
     )]
     outcome: Option<String>,
-    /// Begin in the past: a duration such as 2h, a time such as 2026-11-22T12:00:00Z, or with --order and --to a
-    /// delivery: its position, such as 7011, or its whole sequence
+    /// Begin in the past, at a duration (2h) or a time (2026-11-22T12:00:00Z). With --order and --to, also at a
+    /// delivery: the last digits of its sequence (7011), or the whole sequence
     #[arg(long, value_name = "TIME")]
     since: Option<Begin>,
     /// Stop after N lines, or with --to after N deliveries

@@ -235,7 +235,7 @@ impl Release {
         match leases.force_release(&seen, &self.by, &self.why).await? {
             Some(freed) => {
                 let by = seen.by(Show::Raw).unwrap_or_default();
-                say!("{} was held by {by}; it is free, under token {}", self.key, freed.token());
+                say!("{} was held by {by}, and is free now; its token is now {}", self.key, freed.token());
                 Ok(ExitCode::SUCCESS)
             }
             None => bail!(

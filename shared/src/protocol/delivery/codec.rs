@@ -129,8 +129,8 @@ impl Envelope {
         Self { entity: incoming.entity.clone(), nonce: nonce.clone(), row, parts }
     }
 
-    /// Records the token that the handler gets as [`Delivery::run_before`]. A redriven delivery has
-    /// the token of the parked delivery.
+    /// Records `token` as the delivery's [`Delivery::run_before`]. A redrive passes on the
+    /// `run_before` of the parked delivery, which is `None` unless that delivery was rewound.
     #[must_use]
     pub(crate) fn run_before(mut self, token: Option<FencingToken>) -> Self {
         if let Some(token) = token {
