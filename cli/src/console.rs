@@ -28,8 +28,8 @@ pub struct Watched {
     pub operator: Operator,
     pub store: Store,
     pub env: Env,
-    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`; an empty text if there
-    /// are none.
+    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`. Without such options,
+    /// the text is empty.
     pub option: String,
     /// Whether the engines run on this machine, where reading costs nothing.
     pub is_local: bool,

@@ -387,7 +387,7 @@ impl Operator {
     /// Unblocks an entity, and wakes a worker.
     ///
     /// If the entity is blocked as `expired`, because TTL may have deleted the delivery in front, first puts a
-    /// tombstone at that delivery's sequence, unless the sequence still holds an item.
+    /// tombstone at that delivery's sequence, unless the sequence still has an item.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),

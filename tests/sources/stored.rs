@@ -34,6 +34,8 @@ struct Services {
     /// Documents that somebody else writes right before the next write.
     others: Vec<String>,
     denied: &'static str,
+    /// The next write of the parameter lands, and its reply is lost.
+    loses_reply: bool,
     requests: Vec<(String, Value)>,
 }
 
@@ -107,6 +109,9 @@ async fn answer(State(stand_in): State<StandIn>, headers: HeaderMap, body: Bytes
             let others: Vec<String> = services.others.drain(..).collect();
             services.parameter.extend(others);
             services.parameter.push(text("Value"));
+            if std::mem::take(&mut services.loses_reply) {
+                return (StatusCode::INTERNAL_SERVER_ERROR, String::new());
+            }
             json!({ "Version": services.parameter.len() })
         }
         "GetSecretValue" => {
@@ -166,6 +171,16 @@ async fn concurrent_document_write_is_merged_with_change() {
         assert!(matches!(add(place, "ours").await.unwrap(), Changed::Done(..)));
         assert_eq!(names(&StandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
     }
+}
+
+#[tokio::test]
+async fn unanswered_parameter_write_is_merged_with_concurrent_write() {
+    let stand_in = StandIn::with(&source("first"));
+    let [parameter, _] = stand_in.places().await;
+    stand_in.services().others.push(source("first") + &source("theirs"));
+    stand_in.services().loses_reply = true;
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
+    assert_eq!(names(&StandIn::read(&parameter).await), ["first", "ours", "theirs"]);
 }
 
 #[tokio::test]

@@ -114,7 +114,7 @@ pub enum Rule {
     RewindWithoutReceipts,
     /// Rewinds if `head` is unchanged, without checking the lease.
     RewindWithoutLease,
-    /// Settles a delivery that runs again as a repeat, because of the receipt of its own sequence.
+    /// Settles a delivery that should run again as a repeat of itself, because its sequence has a receipt.
     RepeatsItself,
     /// Keeps the receipt of an earlier run of a delivery instead of the receipt of its newest run.
     OlderRunDecides,

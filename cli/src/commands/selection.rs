@@ -10,7 +10,7 @@ pub struct Selection {
     /// Only deliveries of this source
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
-    /// Only errors with this text; in it, `…` or a number of four or more digits stands for any such number
+    /// Only errors with this text; in it, `…` or a number of four or more digits matches any such number
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
     /// Only orders and deliveries that stopped or began to wait since TIME: a duration such as 2h, or a time such as

@@ -79,8 +79,8 @@ pub struct Deployment {
     pub config: StoreConfig,
     pub retention: Duration,
     pub env: Env,
-    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`; an empty text if there
-    /// are none.
+    /// The command-line options that name this deployment, such as ` --local` or ` --stack …`. Without such options,
+    /// the text is empty.
     pub option: String,
     pub environment: BTreeMap<String, String>,
     pub account: Account,

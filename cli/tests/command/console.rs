@@ -3,21 +3,25 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    process::Stdio,
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
 
 use crate::running::{Local, complained, ran, serializer};
 
-/// Returns the raw response at a URL.
-fn answered(url: &str, cookie: &str) -> String {
+/// Requests a URL. Returns the connection, from which the response can be read.
+fn requested(url: &str, cookie: &str) -> TcpStream {
     let (address, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("an address");
     let mut stream = TcpStream::connect(address).expect("it listens");
     let request = format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+}
+
+fn answered(url: &str, cookie: &str) -> String {
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("it answers");
+    requested(url, cookie).read_to_string(&mut answer).expect("it answers");
     answer
 }
 
@@ -28,10 +32,37 @@ fn page(url: &str) -> String {
 
 /// Returns a page of the console at the printed URL.
 pub fn page_at(url: &str, path: &str) -> String {
+    let (url, cookie) = entered(url, path);
+    answered(&url, &cookie)
+}
+
+/// Opens the printed URL. Returns the URL of `path` in this console, and the cookie that opens it.
+fn entered(url: &str, path: &str) -> (String, String) {
     let entered = answered(url, "");
     let set = entered.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     let (base, _) = url.split_once("?token=").expect("a token in it");
-    answered(&format!("{base}{path}"), set.split(';').next().expect("a value"))
+    (format!("{base}{path}"), set.split(';').next().expect("a value").to_owned())
+}
+
+/// Returns the first update of the lanes at the printed URL.
+pub fn first_update(url: &str) -> String {
+    let (url, cookie) = entered(url, "live");
+    let mut lines = BufReader::new(requested(&url, &cookie)).lines().map(|line| line.expect("it answers"));
+    lines.find(|line| line.starts_with("data: ")).expect("an update")
+}
+
+/// Runs `command`, a console with `--json`, while `looks` uses its printed URL.
+pub fn while_it_serves<T>(mut command: Command, looks: impl FnOnce(&str) -> T) -> T {
+    let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = started.expect("it can be started");
+    let mut line = String::new();
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
+    lines.read_line(&mut line).expect("it says where it serves");
+    let said: Value = serde_json::from_str(&line).expect("JSON");
+    let seen = looks(said["console"].as_str().expect("an address"));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    seen
 }
 
 #[test]
@@ -39,17 +70,8 @@ fn separate_console_process_shows_local_orders() {
     let local = Local::with_order();
     let own = page(&local.console);
     assert!(own.contains("No order is stopped or failing") && own.contains(&local.url), "{own}");
-    let arguments = ["console", "--json", local.target.as_str()];
-    let started = serializer(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = started.expect("it can be started");
-    let mut line = String::new();
-    let mut lines = BufReader::new(child.stdout.take().expect("it is piped"));
-    lines.read_line(&mut line).expect("it says where it serves");
-    let said: Value = serde_json::from_str(&line).expect("JSON");
-    let other = page(said["console"].as_str().expect("an address"));
+    let other = while_it_serves(serializer(&["console", "--json", local.target.as_str()]), page);
     assert!(other.contains("No order is stopped or failing") && other.contains(&local.url), "{other}");
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
 }
 
 #[test]

@@ -384,6 +384,27 @@ fn expired_delivery_that_blocks_its_order_is_shown() {
     }
 }
 
+/// The rows have 1.4 MB, and 4 KB cost half a unit.
+#[test]
+fn console_of_named_tables_spends_about_20_read_units_a_second() {
+    let trouble = Trouble::start();
+    trouble.write((1..=4).map(|number| {
+        let order = EntityKey::parse(&format!("shop/order/{number}")).unwrap();
+        let row =
+            Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, order.as_str()).with("padding", "x".repeat(340_000));
+        Write::put(entity_row(&order), row.with(a::HEAD, 12_u32).with(a::TAIL, 12_u32).with(a::TOKEN, 3_u32))
+    }));
+    for (target, is_priced) in [("--region=us-east-1", true), (trouble.local.target.as_str(), false)] {
+        let mut command = serializer(&["console", "--json", target]);
+        command.envs(trouble.environment());
+        let update = console::while_it_serves(command, console::first_update);
+        let price = update.split_once("Reading them costs about ").expect("a price").1;
+        let (units, pause) = price.split_once(" read units every ").expect("a pause");
+        let (units, pause): (f64, f64) = (units.parse().unwrap(), pause.split_once(" s.").unwrap().0.parse().unwrap());
+        assert!(units > 150.0 && (pause > units / 20.0 - 0.1) == is_priced, "{target}: {price}");
+    }
+}
+
 /// Answers every request as AWS refuses a forbidden one.
 fn refusing() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

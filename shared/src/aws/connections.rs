@@ -34,7 +34,7 @@ use crate::tls::Roots;
 pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
 
 impl Connections {
-    /// Creates a pool. Connecting has no timeout of its own, because the timeout of each request
+    /// Creates a pool. Connecting needs no separate timeout, because the timeout of each request
     /// also covers the time to connect.
     pub(super) fn new(roots: Roots) -> Self {
         let mut tcp = connect::HttpConnector::new();

@@ -177,7 +177,7 @@ impl Stored {
             Err(Refused::Other(words)) if words.contains("ParameterAlreadyExists") => {
                 Ok(Replaced::Overtaken(self.parameter(&self.0.name).await?))
             }
-            Err(refused) => self.done_if_stored(text, refused).await,
+            Err(refused) => self.version_if_stored(text, refused).await.map(Replaced::Done),
         }
     }
 
@@ -208,22 +208,18 @@ impl Stored {
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
         }
-        let put = match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
-            Ok(put) => put.version,
-            Err(refused) => match self.done_if_stored(text, refused).await? {
-                Replaced::Done(version) => version.parse().unwrap_or_default(),
-                overtaken => return Ok(overtaken),
-            },
+        let version = match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
+            Ok(put) => put.version.to_string(),
+            Err(refused) => self.version_if_stored(text, refused).await?,
         };
-        let expected = held.version.parse::<u64>().map_or(put, |version| version + 1);
-        if put == expected {
-            return Ok(Replaced::Done(put.to_string()));
-        }
+        let before = version.parse::<u64>().map(|version| version.saturating_sub(1).to_string());
+        let Some(before) = before.ok().filter(|before| *before != held.version) else {
+            return Ok(Replaced::Done(version));
+        };
         // This write has replaced another writer's version. Return that version, so that the caller
         // makes its change to it.
-        let theirs = self.parameter(&format!("{name}:{}", put - 1)).await?;
+        let theirs = self.parameter(&format!("{name}:{before}")).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
-        let version = put.to_string();
         Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
@@ -274,11 +270,11 @@ impl Stored {
         }
     }
 
-    /// Returns success if the parameter's value is `text`, because a write whose reply was lost may
-    /// have landed. Otherwise returns the error `refused`.
-    async fn done_if_stored(&self, text: &str, refused: Refused) -> Result<Replaced, Refused> {
+    /// Returns the parameter's version if its value is `text`, because a write whose reply was lost
+    /// may have landed. Otherwise returns the error `refused`.
+    async fn version_if_stored(&self, text: &str, refused: Refused) -> Result<String, Refused> {
         match self.read().await {
-            Ok(Some(held)) if held.text == text => Ok(Replaced::Done(held.version)),
+            Ok(Some(held)) if held.text == text => Ok(held.version),
             _ => Err(refused),
         }
     }

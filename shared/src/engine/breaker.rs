@@ -29,8 +29,8 @@ pub const SHORTEST: Duration = Duration::from_secs(5);
 /// The longest time that a breaker stays open, without jitter.
 pub const LONGEST: Duration = Duration::from_secs(60);
 
-/// The shortest time after which a running handler seems to hang, if its source has no success
-/// meanwhile.
+/// The shortest time after which a running handler seems to hang, if its source has had no success
+/// in that time.
 ///
 /// The time counts from the handler's start or the source's last success, whichever is later. If
 /// twice the duration of the source's last successful run is longer, this longer time applies.
@@ -44,7 +44,7 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// The longest wait of a refused start, as a multiple of the breaker's open time.
 const OPENINGS: u32 = 5;
 
-/// The longest time by which a start may exceed its handler's timeout and still count as a failure.
+/// The most that a start may exceed its handler's timeout and still count as a failure.
 ///
 /// A start that takes even longer shows that the process was frozen, not that the handler hangs.
 const FROZEN: Duration = Duration::from_secs(1);
@@ -254,7 +254,7 @@ impl Breakers {
 pub(crate) struct Refused {
     pub(crate) wait: Duration,
     pub(crate) longest: Duration,
-    /// The error of the source's last start that ended as `Unwell`; empty if there was none.
+    /// The error of the source's last start that ended as `Unwell`; empty before such a start.
     pub(crate) error: String,
 }
 

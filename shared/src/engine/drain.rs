@@ -52,7 +52,7 @@ pub struct DrainSettings {
     /// The length of a lease. A longer lease delays the replacement of a dead worker. A shorter
     /// lease needs more renewals.
     pub lease: Duration,
-    /// The longest time for which a worker polls the row of a leased entity before it requeues the
+    /// The longest time that a worker polls the row of a leased entity before it requeues the
     /// wake-up. A worker polls only if the lease is exclusive, or if the drain that has the lease
     /// has marked the hand-over. Otherwise it requeues the wake-up at once.
     pub wait: Duration,

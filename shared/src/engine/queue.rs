@@ -18,8 +18,8 @@ pub struct WakeUp {
     /// token, if there is one.
     ///
     /// While an entity waits for its next handler start, a worker deletes wake-ups with an outdated
-    /// token. The worker replaces a wake-up without a token by one with the row's token, on which
-    /// claims may rely.
+    /// token. The worker replaces a wake-up without a token by one with the row's token, because
+    /// claims may rely on such a wake-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
 }

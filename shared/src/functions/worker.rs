@@ -146,7 +146,7 @@ const TIME_TO_ANSWER: Duration = Duration::from_millis(500);
 struct ThreadsExhausted;
 
 /// Checks that `handler` accepts the handler name of every source, and can take several deliveries at once where a
-/// source has `deliver = { up_to = … }`. The error names the first source for which this check fails.
+/// source has `deliver = { up_to = … }`. The error names the first source that fails this check.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
     for source in sources.iter() {
         let (source, name) = (&source, &source.handler);

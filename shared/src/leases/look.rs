@@ -82,7 +82,7 @@ impl LeaseView {
         self.held().map(|held| held.kind)
     }
 
-    /// Returns the time of the request by which the holder got the lease, by its own clock. If the
+    /// Returns the time, by the holder's own clock, of the request that got the holder the lease. If the
     /// holder had to wait and took the lease over, this time may be before the wait. `None` if the
     /// entity is free.
     pub fn since(&self) -> Option<Timestamp> {

@@ -83,7 +83,7 @@ impl Operator {
     /// sequence if the entity still has no row.
     ///
     /// The caller must read the page of items before this call. An append creates the entity's row
-    /// before it stores an item. So if there is no row even now, no item of the page is new.
+    /// before it stores an item. So if the row is still missing, all items of the page are old.
     async fn decided_before(&self, entity: &EntityKey, seen: Option<&EntityState>) -> Result<Sequence, OperatorError> {
         if let Some(state) = seen {
             return Ok(state.head);

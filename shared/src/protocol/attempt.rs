@@ -12,8 +12,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 /// The reason why a handler start did not settle its delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum FailureClass {
-    /// The handler reported a failure, panicked or was cancelled, or a condition of its own writes
-    /// did not hold.
+    /// The handler reported a failure, panicked or was cancelled, or a condition of its writes did
+    /// not hold.
     #[default]
     Failed,
     /// The handler may have begun, but gave no answer.
@@ -107,9 +107,8 @@ impl Retries {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// The number of attempts, at least 1, from which a failure of the class
-    /// [`FailureClass::Failed`] ends the retries. With `None`, only `failed_for` limits the
-    /// failures.
+    /// With this number of attempts, or more, a failure of the class [`FailureClass::Failed`] ends
+    /// the retries. At least 1. With `None`, only `failed_for` limits the failures.
     pub attempts: Option<u32>,
     /// The wait after the first failure of each class. Each further wait of that class is about
     /// twice the previous one, up to the longest wait of the class.

@@ -27,7 +27,7 @@ use crate::{
 pub struct Incoming {
     /// The entity in whose inbox the delivery is stored.
     pub entity: EntityKey,
-    /// The identity of the delivery, by which its repeats are recognised.
+    /// The delivery's identity. Repeats are recognised by this identity.
     pub identity: Identity,
     /// The provider of the delivery's source, such as `shopify`. `None` if an application appended
     /// the delivery.
@@ -140,7 +140,7 @@ impl Delivery {
         self.sequence
     }
 
-    /// Returns the source from which the delivery came.
+    /// Returns the delivery's source, which is its configured sender.
     pub fn source(&self) -> &SourceName {
         &self.incoming.identity.source
     }
@@ -163,7 +163,7 @@ impl Delivery {
         self.incoming.identity.redrive
     }
 
-    /// Returns the delivery's identity, by which its repeats are recognised.
+    /// Returns the delivery's identity. Repeats are recognised by this identity.
     pub fn identity(&self) -> &Identity {
         &self.incoming.identity
     }
@@ -254,9 +254,9 @@ impl Delivery {
     /// a run have the same token, and each later run has another. A receiver that remembers
     /// delivery ids recognises a run by the delivery id and this token.
     ///
-    /// The token is the one in the receipt that the delivery had when the run began. It belongs to
-    /// the lease under which the delivery was applied before. If an operator meanwhile rewound the
-    /// order once more, or ended a rewind, it can belong to the operator's lease instead.
+    /// The token comes from the receipt that the delivery had when the run began. Usually it is the
+    /// fencing token of the run before. After a further rewind, or the early end of a rewind, it can
+    /// be the fencing token of the operator's lease.
     pub fn run_before(&self) -> Option<FencingToken> {
         self.run_before
     }

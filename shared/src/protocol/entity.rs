@@ -276,7 +276,7 @@ impl fmt::Display for DeliveryId {
 /// identity only if the sender gives no id, and the body arrives again in an adjacent period.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Identity {
-    /// The source from which the delivery came.
+    /// The delivery's source, which is its configured sender.
     pub source: SourceName,
     /// The sender's id of the delivery.
     pub delivery_id: DeliveryId,

@@ -1,7 +1,7 @@
 //! Leases, as operations on an entity's row. A lease gives its holder the entity for a limited
 //! time.
 //!
-//! Each acquire call is a holder of its own, and at most one holder has an entity's lease at a
+//! Each acquire call is a separate holder, and at most one holder has an entity's lease at a
 //! time. Expiry alone does not stop a previous holder, which may be paused and not dead. Therefore
 //! each grant and each settle increases the fencing token, and each write of a holder demands the
 //! holder's token. *Mine* means that the row shows a lease, and the token is the holder's.

@@ -15,7 +15,7 @@ use crate::{
 pub struct Message {
     pub id: String,
     pub body: String,
-    /// How many times SQS has delivered the message, including this time.
+    /// The number of times that SQS has delivered the message, including this one.
     pub times: u32,
 }
 

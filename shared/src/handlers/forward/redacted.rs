@@ -31,8 +31,8 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
 
 const PREFIX: &str = "whsec_";
 
-/// The length, in bytes, from which a segment of the URL's path may be a token. Excerpts hide these segments even where
-/// they stand alone.
+/// The length, in bytes, of the shortest path segment that may be a token. Excerpts hide such segments even without the
+/// rest of the URL.
 const TOKEN: usize = 16;
 
 /// Replaces each occurrence of `begins`, together with the base64 text that follows it, by `…`.

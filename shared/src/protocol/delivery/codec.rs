@@ -38,7 +38,7 @@ const COMPRESSION_LEVEL: i32 = 3;
 /// The most bytes stored of a topic, a topic family, a provider or a content type.
 pub(crate) const TOPIC_BYTES: usize = 128;
 
-/// The longest time by which an event's time may be later than the time at which its delivery was
+/// The most that an event's time may be later than the time at which its delivery was
 /// received. An event time further ahead is not stored.
 const SENDER_AHEAD: Duration = Duration::from_secs(300);
 

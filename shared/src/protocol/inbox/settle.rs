@@ -76,8 +76,8 @@ impl Decision {
     }
 
     /// Returns the decision with all receipts kept in the entity's row. It is used if a dropped
-    /// receipt could not be written to a row of its own. Until such a write succeeds again, each
-    /// write of the entity's row may cost another write unit.
+    /// receipt could not be written to a receipt row. Until such a write succeeds again, each write
+    /// of the entity's row may cost another write unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }

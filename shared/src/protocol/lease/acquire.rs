@@ -157,7 +157,7 @@ impl TakeOver {
     /// becomes a suspect: it may have crashed the drain, but nothing shows that its handler had
     /// started.
     ///
-    /// There are no changes if the inbox is empty, the lease was exclusive, or the drain had marked
+    /// Nothing is counted if the inbox is empty, the lease was exclusive, or the drain had marked
     /// the hand-over.
     fn charge(&self) -> Vec<Change> {
         let drained = self.seen.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain);

@@ -119,7 +119,7 @@ impl Operation for MarkHandOver<'_> {
 /// lease's token. Until the next grant, claims rely on that wake-up, unless it is five minutes
 /// overdue.
 ///
-/// Meanwhile, an append whose claim sees the hand-over sends no wake-up of its own. Such a wake-up
+/// Until then, an append whose claim sees the hand-over sends no further wake-up. Such a wake-up
 /// would find the entity leased to the next drain, and workers would requeue it until the inbox is
 /// empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

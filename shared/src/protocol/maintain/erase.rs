@@ -16,7 +16,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The time for which an erased row is kept, counted from the erasure or from the row's greatest
+/// The time that an erased row is kept, counted from the erasure or from the row's greatest
 /// number, whichever is later.
 ///
 /// A row's numbers are also times in milliseconds. If a row is created after the deletion, its

@@ -14,7 +14,7 @@ use opentelemetry_http::{HttpClient, HttpError};
 
 use crate::tls::Roots;
 
-/// The time for which an idle connection is kept. A busy Lambda function sends more often than this, and collectors
+/// The time that an idle connection is kept. A busy Lambda function sends more often than this, and collectors
 /// close idle connections only later.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 

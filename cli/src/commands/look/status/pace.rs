@@ -75,7 +75,7 @@ pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
     };
     let words = format!(
         "accepted and settled count the last {window} ({part}); lag is the time from acceptance to \
-                         settlement"
+         settlement"
     );
     say!("{}", style(words).dim());
 }

@@ -89,7 +89,7 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
         if let Some(topic) = accepted.ignored {
             bail!(
                 "{file} was ignored, because its source does not take `{topic}`: change its `topics`, or remove the \
-                   file"
+                 file"
             );
         }
         if let (Some(sequence), Some(entity)) = (accepted.accepted, accepted.entity) {

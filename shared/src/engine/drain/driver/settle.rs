@@ -21,8 +21,8 @@ impl Driver<'_> {
     }
 
     /// Decides how to settle the deliveries of `run`, or the delivery in front if `run` has none.
-    /// Also gives each receipt that the decision drops from the entity's row a row of its own. If
-    /// that fails, the decision drops none.
+    /// Also writes a receipt row for each receipt that the decision drops from the entity's row. If
+    /// that fails, the decision drops no receipt.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,

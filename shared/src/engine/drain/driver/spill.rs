@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Gives each receipt that `decision` drops from the entity's row a row of its own, and returns
-    /// `decision`.
+    /// Writes a receipt row for each receipt that `decision` drops from the entity's row, and
+    /// returns `decision`.
     ///
     /// If a write fails, returns a decision that drops no receipts. So the drain can still settle
     /// the deliveries within the function's time.
@@ -36,8 +36,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Gives each receipt that the settle after `decision` is expected to drop from the entity's
-    /// row a row of its own. Returns these receipts, or none if a write failed.
+    /// Writes a receipt row for each receipt that the settle after `decision` is expected to drop
+    /// from the entity's row. Returns these receipts, or none if a write failed.
     ///
     /// The caller writes `decision` concurrently.
     pub(super) fn spill_ahead(&self, decision: &Decision) -> impl Future<Output = Vec<Receipt>> + use<> {
