@@ -180,9 +180,6 @@ pub struct WorkerConfig {
     /// The variable `LEASE_SECONDS`, by default 15. With this default, another worker replaces a dead one
     /// within seconds, and a slow handler costs one renewal every five seconds.
     pub lease: Duration,
-    /// The variable `WAIT_SECONDS`, by default 5: how long a worker polls an entity whose lease is exclusive. A longer
-    /// wait would cost more in function time than requeueing the wake-up costs.
-    pub wait: Duration,
     pub function_timeout: Duration,
     pub visibility_timeout: Duration,
 }
@@ -206,7 +203,6 @@ impl WorkerConfig {
     pub fn read(variables: &impl Variables, sources: &Sources) -> Result<Self, InvalidConfig> {
         let config = Self {
             lease: seconds(variables, "LEASE_SECONDS", 15, 1..=900)?,
-            wait: seconds(variables, "WAIT_SECONDS", 5, 0..=900)?,
             function_timeout: seconds(variables, "FUNCTION_TIMEOUT_SECONDS", 60, 1..=900)?,
             visibility_timeout: seconds(variables, "VISIBILITY_TIMEOUT_SECONDS", 90, 1..=43_200)?,
         };
@@ -244,7 +240,6 @@ impl WorkerConfig {
     pub fn drain_settings(&self, store: &StoreConfig) -> DrainSettings {
         DrainSettings {
             lease: self.lease,
-            wait: self.wait,
             retention: store.retention,
             parked_retention: store.parked_retention,
             ..DrainSettings::default()
@@ -336,7 +331,6 @@ mod tests {
             ("INBOX_TABLE", "inbox"),
             ("QUEUE_URL", "queue"),
             ("LEASE_SECONDS", "7"),
-            ("WAIT_SECONDS", "3"),
             ("RETENTION_DAYS", "40"),
             ("PARKED_RETENTION_DAYS", "50"),
         ];
@@ -344,7 +338,6 @@ mod tests {
         let worker = WorkerConfig::read(&variables.as_slice(), &sources()).unwrap();
         let expected = DrainSettings {
             lease: Duration::from_secs(7),
-            wait: Duration::from_secs(3),
             retention: Duration::from_secs(40 * 86_400),
             parked_retention: Some(Duration::from_secs(50 * 86_400)),
             ..DrainSettings::default()

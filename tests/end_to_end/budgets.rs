@@ -87,7 +87,7 @@ impl Scale {
 
     async fn process(&self, drainer: &Drainer) -> Acknowledgement {
         let deadline = self.testbed.env().monotonic() + Duration::from_secs(600);
-        let received = Received { entity: self.entity.clone(), times: 1 };
+        let received = Received::new(self.entity.clone(), 1);
         drainer.process(&received, deadline, &SuspectGate::new(1)).await
     }
 
@@ -342,27 +342,28 @@ async fn breaker_refusal_costs_two_writes_and_a_send() {
     assert_eq!(scale.testbed.journal.runs().len(), 3, "it was not started");
 }
 
-/// The clock is paused, which fixes the number of polls: after 50, 100, 200, 400, 800 ms and then every
-/// second, each wait shortened by up to half.
+/// The wake-up follows the lease after 1, 2, 4, 8, … seconds, at most until the lease expires.
 #[tokio::test(start_paused = true)]
-async fn polling_an_exclusive_lease_causes_no_writes() {
+async fn following_an_exclusive_lease_costs_few_requests() {
     let mut world = World::new();
     let table = world.break_table(|_| Fault::None);
     world.append("test/a", "1").await;
     let lease = world.acquire("test/a", LeaseKind::Exclusive, Duration::from_secs(600)).await;
-    let (requests, writes) = (table.requests(), table.writes());
     let drainer = world.drainer(Done);
     let sends = world.messages.sent();
-    assert_eq!(world.process(&drainer, "test/a").await, Acknowledgement::Delete);
-    let (requests, writes) = (table.requests() - requests, table.writes() - writes);
-    assert_eq!(writes, 1, "the refused acquire; then only reads");
-    assert!((8..=14).contains(&(requests - writes)), "{} looks in five seconds", requests - writes);
-    assert_eq!(world.messages.sent() - sends, 1, "requeued");
-    let row = world.memory.rows(&TableName::Entities).remove(0);
-    assert_eq!(row.read_units(), 1);
+    for number in 2..300 {
+        world.append("test/a", &number.to_string()).await;
+    }
+    assert_eq!(world.messages.sent(), sends, "the first wake-up stands for all");
+    let (requests, writes) = (table.requests(), table.writes());
+    let work = world.work(std::slice::from_ref(&drainer));
+    assert!(world.env.within(Duration::from_secs(511), work).await.is_none());
+    let requeues = world.messages.sent() - sends;
+    assert_eq!(requeues, 10);
+    assert_eq!((table.requests() - requests, table.writes() - writes), (requeues, requeues), "a refused acquire each");
     world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
     world.work(&[drainer]).await;
-    assert_eq!(world.applied(), ["1"]);
+    assert_eq!(world.applied().len(), 299);
 }
 
 /// Each call takes 100 ms, so the elapsed time counts the sequential calls.

@@ -60,14 +60,13 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
     join_all(processes.iter().map(async |process| {
         let mut drainer = process();
         while let Some(message) = world.messages.receive().await {
-            let wake_up = Received { entity: message.content.entity().clone(), times: message.times };
+            let wake_up = match &message.content {
+                Message::WakeUp(wake_up) => Received::wake_up(wake_up.clone(), message.times),
+                Message::Deferred(deferred) => Received::new(deferred.entity().clone(), message.times),
+            };
             let deadline = world.env.monotonic() + world.function_time;
             let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-            let token = match &message.content {
-                Message::WakeUp(wake_up) => wake_up.token.map(FencingToken),
-                Message::Deferred(_) => None,
-            };
-            let acknowledgement = drainer.process_under(&wake_up, token, deadline, &alone, &in_flight);
+            let acknowledgement = drainer.process_among(&wake_up, deadline, &alone, &in_flight);
             let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
                 true => SECOND / 2,
                 false => world.function_time * 2,

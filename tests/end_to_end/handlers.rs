@@ -131,7 +131,11 @@ async fn crash_counts_only_for_the_running_suspect() {
             () = died.notified() => deaths += 1,
             response = worker.process(batch, deadline) => {
                 assert!(response.batch_item_failures.is_empty());
-                break;
+                let states = join_all(["test/a", "test/b", "test/c"].map(|entity| world.state(entity))).await;
+                if states.iter().all(EntityState::is_empty) {
+                    break;
+                }
+                continue;
             }
         }
         tokio::time::advance(VISIBILITY).await;

@@ -38,4 +38,5 @@ mod slices;
 mod stops;
 mod sweep;
 mod threads;
+mod untried;
 mod wiring;

@@ -9,7 +9,7 @@ use webhook_serializer::{engine::store::ATTEMPT, protocol::lease::RequestYield};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn received() -> Received {
-    Received { entity: entity(), times: 1 }
+    Received::new(entity(), 1)
 }
 
 fn numbers(count: usize) -> Vec<String> {

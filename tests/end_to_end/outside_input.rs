@@ -146,8 +146,8 @@ proptest! {
     #[test]
     fn wake_up_round_trips_through_message_text(entity in any_key(), times in 1..9_u32) {
         let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
-        let batch = Batch::sort([Message { id: "1".into(), body, times }]);
-        let orders: Vec<_> = batch.orders().into_iter().map(|order| (order.entity, order.times)).collect();
+        let batch = Batch::sort([Message { id: "1".into(), body, times, sent_at: None }]);
+        let orders: Vec<_> = batch.orders(Timestamp::from_millis(0)).into_iter().map(|order| (order.entity, order.times)).collect();
         prop_assert_eq!(orders, [(entity, times)]);
     }
 
@@ -164,7 +164,7 @@ proptest! {
     fn batch_keeps_every_message_as_readable_or_unreadable(bodies in prop::collection::vec(any_text(), 0..8)) {
         let count = bodies.len();
         let messages = bodies.into_iter().enumerate();
-        let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1 });
+        let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1, sent_at: None });
         let batch = Batch::sort(messages);
         prop_assert_eq!(batch.failures(&Default::default()).len() + batch.unreadable().len(), count);
     }

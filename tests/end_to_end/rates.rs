@@ -75,12 +75,13 @@ async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
     let world = World::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
-    let received = |times| Received { entity: key("chat/notifications"), times };
+    let received = |times| Received::new(key("chat/notifications"), times);
     let process = async |times, token| {
         let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
         let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-        let acknowledgement = drainer.process_under(&received(times), token, deadline, &alone, &in_flight).await;
+        let acknowledgement =
+            drainer.process_among(&Received { token, ..received(times) }, deadline, &alone, &in_flight).await;
         assert_eq!(acknowledgement, Acknowledgement::Delete);
         world.messages.sent() - sent
     };
@@ -108,11 +109,11 @@ async fn early_wake_up_is_requeued_with_same_token() {
     let lease = world.acquire("chat/notifications", LeaseKind::Drain, Duration::from_secs(15)).await;
     world.messages.clear();
     let deadline = world.env.monotonic() + world.function_time;
-    let early = Received { entity: key("chat/notifications"), times: 1 };
     let token = Some(lease.token());
+    let early = Received { token, ..Received::new(key("chat/notifications"), 1) };
     let drainer = world.drainer(Done);
     let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
-    let acknowledgement = drainer.process_under(&early, token, deadline, &alone, &in_flight).await;
+    let acknowledgement = drainer.process_among(&early, deadline, &alone, &in_flight).await;
     assert_eq!(acknowledgement, Acknowledgement::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));
 }

@@ -137,14 +137,15 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
         PlanTime::At(clock) => (clock, AMPLE),
         PlanTime::OutOfTime => (Clock::Late, Duration::ZERO),
     };
-    Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false }
+    let (patience, pause) = (Duration::from_secs(1), Duration::ZERO);
+    Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false, patience, pause }
 }
 
 /// Interprets the reply to an acquire. A drain does not wait here for another holder; it looks again in a
 /// later step. `capacity` is the number of receipts in the row.
 pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize) -> DrainBegin {
     let memory = Memory { capacity, retention: RETENTION };
-    let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None);
+    let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None, Duration::from_secs(1));
     memoized(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
         AcquireStep::Granted(lease, state) => {
             DrainBegin::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))

@@ -222,7 +222,7 @@ impl Execution {
                 Ended::Lost => Reply::Lost,
             }),
             Op::HandOver(lease, suspected) => {
-                self.with(&HandOver { lease: &lease, suspected, due: now }, |ended| match ended {
+                self.with(&HandOver { lease: &lease, suspected, due: now, is_pause: false }, |ended| match ended {
                     Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
                     Ended::Lost => Reply::Lost,
                 })

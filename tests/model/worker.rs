@@ -491,7 +491,7 @@ impl Next<'_> {
 
     /// Ends the drain, and decides what happens to its wake-up.
     pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
-        let wake_up = WakeUp { entity: entity().clone(), token: worker.token };
+        let wake_up = WakeUp { token: worker.token, ..WakeUp::of(entity()) };
         worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {
             Disposition::Delete => Step::Finish { delete: true },
             Disposition::Keep => Step::Finish { delete: false },

@@ -16,7 +16,7 @@ fn record(id: &str, entity: &str) -> Record {
         message_id: id.into(),
         receipt_handle: String::new(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: "1".into() },
+        attributes: Attributes { approximate_receive_count: "1".into(), ..Attributes::default() },
     }
 }
 
@@ -260,4 +260,33 @@ async fn process_reads_lease_and_retention_from_environment() {
     assert_eq!(requeued.len(), 1, "{logged:?}");
     assert!(!requeued[0].contains("\"Polls\""), "it was not waited for: {requeued:?}");
     processes.local.stop().await.expect("nothing had failed");
+}
+
+/// One order is leased and gets thirty webhooks a second. Ten other orders a second have one delivery each.
+#[tokio::test(flavor = "multi_thread")]
+async fn leased_order_occupies_none_of_five_processes() {
+    let mut processes = Processes::start("leased").await;
+    let (settings, _logged) = processes.function(&[]);
+    let pool = FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0"));
+    processes.local.feed(Function::Processes(Arc::new(pool)));
+    let Parts { store, waker, .. } = processes.parts();
+    let (leases, leased) = (Leases::new(store, "a program").waking(waker), key("test/leased"));
+    let work = async |_: Lease| {
+        for number in 0..120 {
+            processes.append("test/leased", &format!("leased-{number}")).await;
+            if number % 3 == 0 {
+                processes.append(&format!("test/other-{number}"), &format!("other-{number}")).await;
+            }
+            processes.env.sleep(Duration::from_millis(33)).await;
+        }
+        processes.env.sleep(Duration::from_secs(3)).await;
+        Ok::<_, String>(processes.journal("started "))
+    };
+    let started = leases.run(&leased, Terms::default(), work).await.expect("the lease is kept");
+    let is_other = |id: &&String| id.starts_with("other");
+    assert_eq!((started.iter().filter(is_other).count(), started.len()), (40, 40), "while the lease was held");
+    let counts = processes.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
+    counts.expect("there is that queue");
+    let done = processes.journal("done leased-");
+    assert_eq!(done, (0..120).map(|number| number.to_string()).collect::<Vec<_>>());
 }

@@ -388,7 +388,7 @@ async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> 
     let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
     let observer: Arc<dyn Observer> = Arc::new(script.clone());
     let drainer = Drainer::new(store, waker, live, Done, settings, info, observer).isolated(Isolation::Inline);
-    let received = Received { entity: EntityKey::parse("second/order/1").unwrap(), times: 1 };
+    let received = Received::new(EntityKey::parse("second/order/1").unwrap(), 1);
     let deadline = world.env.monotonic() + world.function_time;
     drainer.process(&received, deadline, &SuspectGate::new(1)).await
 }

@@ -139,4 +139,6 @@ pub enum Rule {
     DeferredSupersedes,
     /// Recognises an equal body only within one retry period of its sender.
     RepeatsWithinAPeriod,
+    /// Blocks an order at a delivery whose start a breaker refuses.
+    RefusalBlocks,
 }

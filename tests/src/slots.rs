@@ -14,7 +14,7 @@ use futures_util::{
 use serializer::local::{BATCH, GROWTH};
 use webhook_serializer::{
     engine::drain::Acknowledgement,
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    functions::worker::{Record, SqsEvent, Worker},
     handler::Handler,
 };
 
@@ -83,12 +83,8 @@ impl World {
         {
             batch.push(message);
         }
-        let record = |(number, message): (usize, &Message)| Record {
-            message_id: number.to_string(),
-            receipt_handle: message.receipt(),
-            body: message.content.text(),
-            attributes: Attributes { approximate_receive_count: message.times.to_string() },
-        };
+        let record =
+            |(number, message): (usize, &Message)| Record { message_id: number.to_string(), ..message.record() };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
         let deadline = self.env.now() + self.function_time;
         let response = worker.process(event, deadline).await;
@@ -100,12 +96,13 @@ impl World {
         }
     }
 
-    /// Appends ten deliveries a second to the source `test`, each to another order, while `workers` are fed.
-    /// Returns how long these deliveries waited for their first start.
-    pub async fn others_wait(&self, workers: &[Worker], slots: usize, seconds: u32) -> WaitTimes {
+    /// Appends ten deliveries a second to the source `test`, each to another order, while `workers` are fed. The
+    /// first one is appended after the time `after`. Returns how long these deliveries waited for their first start.
+    pub async fn others_wait(&self, workers: &[Worker], slots: usize, after: Duration, seconds: u32) -> WaitTimes {
         let is_over = AtomicBool::new(false);
         let mut accepted = BTreeMap::new();
         let others = async {
+            self.env.sleep(after).await;
             for number in 0..seconds * 10 {
                 let id = format!("other-{number}");
                 self.append(&format!("test/{id}"), &id).await;

@@ -23,7 +23,7 @@ use webhook_serializer::{
     operator::Operator,
     protocol::{
         delivery::Incoming,
-        entity::{EntityKey, FencingToken, Sequence},
+        entity::{EntityKey, Sequence},
         inbox::Claim,
         keys::entity_row,
         lease::{Acquire, Acquired, Lease},
@@ -217,7 +217,7 @@ impl World {
 
     /// Processes a wake-up of `entity` that was received once.
     pub async fn process(&self, drainer: &Drainer, entity: &str) -> Acknowledgement {
-        let received = Received { entity: key(entity), times: 1 };
+        let received = Received::new(key(entity), 1);
         drainer.process(&received, self.env.monotonic() + self.function_time, &SuspectGate::new(1)).await
     }
 
@@ -262,11 +262,10 @@ impl World {
     }
 
     async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Acknowledgement {
-        let received = Received { entity: wake_up.entity.clone(), times };
+        let received = Received::wake_up(wake_up.clone(), times);
         let deadline = self.env.monotonic() + self.function_time;
-        let token = wake_up.token.map(FencingToken);
         let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&self.env, false));
-        drainer.process_under(&received, token, deadline, &alone, &in_flight).await
+        drainer.process_among(&received, deadline, &alone, &in_flight).await
     }
 
     /// Processes a message in a separate worker function.
@@ -354,7 +353,7 @@ pub fn record(id: &str, entity: &str, times: &str) -> Record {
         message_id: id.into(),
         receipt_handle: id.into(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
-        attributes: Attributes { approximate_receive_count: times.into() },
+        attributes: Attributes { approximate_receive_count: times.into(), ..Attributes::default() },
     }
 }
 

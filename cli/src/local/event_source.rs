@@ -238,13 +238,14 @@ impl EventSource {
 }
 
 fn record(message: &Message) -> Record {
-    let count = message
-        .attributes()
-        .and_then(|attributes| attributes.get(&MessageSystemAttributeName::ApproximateReceiveCount));
+    let attribute = |name| message.attributes().and_then(|all| all.get(&name)).cloned().unwrap_or_default();
     Record {
         message_id: message.message_id().unwrap_or_default().to_owned(),
         receipt_handle: message.receipt_handle().unwrap_or_default().to_owned(),
         body: message.body().unwrap_or_default().to_owned(),
-        attributes: Attributes { approximate_receive_count: count.cloned().unwrap_or_default() },
+        attributes: Attributes {
+            approximate_receive_count: attribute(MessageSystemAttributeName::ApproximateReceiveCount),
+            sent_timestamp: attribute(MessageSystemAttributeName::SentTimestamp),
+        },
     }
 }

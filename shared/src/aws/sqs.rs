@@ -10,7 +10,7 @@ use aws_sdk_sqs::{
 use futures_util::future::BoxFuture;
 
 use crate::aws::{meter::Meter, unanswered};
-use crate::engine::queue::{Depth, LONGEST_DELAY, Message, Queue, QueueError, Visibility};
+use crate::engine::queue::{Depth, Message, Queue, QueueError, Visibility, delay_seconds};
 
 #[derive(Debug, Clone)]
 pub struct SqsQueue {
@@ -31,7 +31,7 @@ impl SqsQueue {
     }
 
     async fn send_once(&self, message: &Message, delay: Duration) -> Result<(), QueueError> {
-        let seconds = delay.min(LONGEST_DELAY).as_millis().div_ceil(1000);
+        let seconds = delay_seconds(delay);
         if let Some(meter) = &self.meter {
             meter.sent();
         }

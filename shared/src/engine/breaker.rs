@@ -41,8 +41,10 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// The wait is short, because one success shows that the source's handlers do not hang.
 const HANG_PAUSE: Duration = Duration::from_secs(2);
 
-/// The longest wait of a refused start, as a multiple of the breaker's open time.
-const OPENINGS: u32 = 5;
+/// The longest wait that a refused start gets in addition, as a multiple of the breaker's open time.
+///
+/// A longer wait would delay the delivery after the source has recovered.
+const OPENINGS: u32 = 4;
 
 /// The most that a start may exceed its handler's timeout and still count as a failure.
 ///
@@ -65,13 +67,8 @@ pub enum StartResult {
 pub enum Admission {
     /// The handler may start. [`Breaker::ended`] takes this number, which identifies the start.
     Start(u64),
-    NotNow {
-        /// The least time before the drain may ask for this start again.
-        wait: Duration,
-        /// The longest backoff of the delivery. Each refused start doubles the backoff, up to this
-        /// limit: a longer one would delay the delivery after the source has recovered.
-        longest: Duration,
-    },
+    /// The drain may ask for this start again after this time.
+    NotNow(Duration),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +105,23 @@ struct Running {
 
 #[derive(Debug)]
 struct Open {
+    /// The time at which the breaker opened, after a time in which it was closed.
+    since: Duration,
     until: Duration,
     length: Duration,
     probe: Option<u64>,
+}
+
+impl Open {
+    /// Returns the wait of a start that is refused at `now` and cannot be admitted before `least` has
+    /// passed.
+    ///
+    /// The longer the source has been unwell, the longer most starts wait: only a few are needed as
+    /// probes. If all came at once, all but one would be refused again.
+    fn refused(&self, least: Duration, now: Duration, fraction: f64) -> Admission {
+        let unwell_for = now.saturating_sub(self.since).min(self.length * OPENINGS);
+        Admission::NotNow(least + (self.length / 2).max(unwell_for).mul_f64(fraction))
+    }
 }
 
 impl Breaker {
@@ -118,22 +129,19 @@ impl Breaker {
     pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
-            let wait = spread(HANG_PAUSE / 2, fraction * 2.0);
-            return Admission::NotNow { wait, longest: wait };
+            return Admission::NotNow(spread(HANG_PAUSE / 2, fraction * 2.0));
         }
         if let Some(open) = &mut self.open {
-            let refused = |wait| Admission::NotNow { wait, longest: open.length * OPENINGS };
             if now < open.until {
-                // Jitter spreads the requests out: if all came at once, all but one would be refused again.
-                return refused(open.until - now + open.length.mul_f64(fraction / 2.0));
+                return open.refused(open.until - now, now, fraction);
             }
             if open.probe.is_some() {
-                return refused(spread(open.length / 2, fraction * 2.0));
+                return open.refused(open.length / 2, now, fraction);
             }
             // The entity that failed last may itself be the cause. It becomes the probe only if no other
             // entity asks for a start.
             if self.failing.last() == Some(entity) && now < open.until + open.length {
-                return refused(open.until + open.length - now);
+                return Admission::NotNow(open.until + open.length - now);
             }
             open.probe = Some(number);
         }
@@ -180,7 +188,8 @@ impl Breaker {
         // `admit` needs only the entity that failed last, to choose the probe.
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
-        self.open = Some(Open { until: now + lasts, length, probe: None });
+        let since = self.open.take().map_or(now, |open| open.since);
+        self.open = Some(Open { since, until: now + lasts, length, probe: None });
         Change::Opened(lasts)
     }
 
@@ -204,7 +213,6 @@ fn spread(length: Duration, fraction: f64) -> Duration {
 struct Destination {
     breaker: Breaker,
     unavailable_since: Option<Duration>,
-    error: String,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -215,6 +223,7 @@ impl Breakers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Admits a start, or returns the wait of a refused one.
     pub(crate) fn admit(
         &self,
         source: &SourceName,
@@ -222,17 +231,13 @@ impl Breakers {
         now: Duration,
         limit: Duration,
         fraction: f64,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<Ticket, Duration> {
         let mut destinations = self.destinations();
-        let Destination { breaker, error, .. } = destinations.entry(source.clone()).or_default();
+        let Destination { breaker, .. } = destinations.entry(source.clone()).or_default();
         match breaker.admit(entity, now, limit, fraction) {
             Admission::Start(number) => Ok(Ticket { breakers: self.clone(), source: source.clone(), number }),
-            Admission::NotNow { wait, longest } => Err(Refused { wait, longest, error: error.clone() }),
+            Admission::NotNow(wait) => Err(wait),
         }
-    }
-
-    pub(crate) fn failed(&self, source: &SourceName, error: &str) {
-        error.clone_into(&mut self.destinations().entry(source.clone()).or_default().error);
     }
 
     /// Marks the source's destination unavailable. Returns whether it was available before.
@@ -248,14 +253,6 @@ impl Breakers {
         let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
         Some(now.saturating_sub(since))
     }
-}
-
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) wait: Duration,
-    pub(crate) longest: Duration,
-    /// The error of the source's last start that ended as `Unwell`; empty before such a start.
-    pub(crate) error: String,
 }
 
 /// An admitted start of a handler. Dropping the ticket records the start's result as unknown.

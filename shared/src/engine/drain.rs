@@ -13,6 +13,7 @@ mod acquire;
 pub mod begin;
 mod driver;
 mod in_flight;
+mod pace;
 pub mod page;
 pub(crate) mod park;
 pub mod plan;
@@ -39,7 +40,7 @@ use crate::{
     },
     handler::{AnyHandler, Handler, Isolation},
     protocol::{
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, Sequence},
         state::HolderInfo,
     },
     sources::LiveSources,
@@ -52,10 +53,6 @@ pub struct DrainSettings {
     /// The length of a lease. A longer lease delays the replacement of a dead worker. A shorter
     /// lease needs more renewals.
     pub lease: Duration,
-    /// The longest time that a worker polls the row of a leased entity before it requeues the
-    /// wake-up. A worker polls only if the lease is exclusive, or if the drain that has the lease
-    /// has marked the hand-over. Otherwise it requeues the wake-up at once.
-    pub wait: Duration,
     pub retention: Duration,
     /// The retention of parked deliveries. `None` keeps them until an operator redrives or
     /// discards them.
@@ -64,7 +61,8 @@ pub struct DrainSettings {
     ///
     /// This time must exceed the append's [`DEADLINE`](crate::engine::append::DEADLINE).
     pub gap: Duration,
-    /// The time after which a drain hands over, so that other entities get their turn.
+    /// The time after which a drain hands over, so that other entities get their turn. It is shorter
+    /// while other entities' wake-ups wait.
     pub slice: Duration,
 }
 
@@ -72,11 +70,10 @@ impl Default for DrainSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(15),
-            wait: Duration::from_secs(5),
             retention: Duration::from_secs(30 * 86_400),
             parked_retention: None,
             gap: crate::engine::append::DEADLINE + Duration::from_millis(800),
-            slice: Duration::from_secs(5),
+            slice: Duration::from_secs(2),
         }
     }
 }
@@ -99,14 +96,31 @@ pub struct Drainer {
     breakers: Breakers,
 }
 
+/// What the messages of a batch say about one entity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub entity: EntityKey,
     /// The number of times that workers have received the message, this time included.
     pub times: u32,
+    /// The fencing token that all of the entity's wake-ups carry.
+    pub token: Option<FencingToken>,
+    /// The last sequence whose gap has lasted long enough for a tombstone.
+    pub gap: Option<Sequence>,
+    /// The longest time that a wake-up of the batch waited in the queue for a worker.
+    pub lag: Duration,
 }
 
 impl Received {
+    /// Returns a wake-up of `entity`, without a token, that was received `times` times.
+    pub fn new(entity: EntityKey, times: u32) -> Self {
+        Self { entity, times, token: None, gap: None, lag: Duration::ZERO }
+    }
+
+    pub fn wake_up(wake_up: WakeUp, times: u32) -> Self {
+        let (token, gap) = (wake_up.token.map(FencingToken), wake_up.gap.map(Sequence));
+        Self { token, gap, ..Self::new(wake_up.entity, times) }
+    }
+
     /// Returns whether the drain must first send a fresh wake-up, because the message may be a copy
     /// of a deleted one.
     fn is_replaced(&self) -> bool {
@@ -169,24 +183,26 @@ impl Drainer {
     }
 
     pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
-        self.process_under(wake_up, None, deadline, gate, &InFlight::new(self.store.env(), false)).await
+        self.process_among(wake_up, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
     /// Drains the wake-up's entity until `deadline`, by the monotonic clock. Returns whether the
     /// worker deletes or keeps the message that contained the wake-up.
     ///
-    /// The parameter `token` is the wake-up's own token. The calls for all wake-ups of a batch
-    /// share `gate` and `in_flight`.
-    pub async fn process_under(
+    /// The calls for all wake-ups of a batch share `gate` and `in_flight`.
+    pub async fn process_among(
         &self,
         wake_up: &Received,
-        token: Option<FencingToken>,
         deadline: Duration,
         gate: &SuspectGate,
         in_flight: &InFlight,
     ) -> Acknowledgement {
         // The replacement carries the same token, because claims may rely on the received wake-up.
-        let fresh = WakeUp { entity: wake_up.entity.clone(), token: token.map(|token| token.0) };
+        let fresh = WakeUp {
+            token: wake_up.token.map(|token| token.0),
+            gap: wake_up.gap.map(|gap| gap.0),
+            ..WakeUp::of(&wake_up.entity)
+        };
         let slot = gate.slot();
         // The delay is a lease's length: a lease acquired now has ended when the fresh wake-up arrives.
         let is_replaced = wake_up.is_replaced();
@@ -219,11 +235,11 @@ impl Drainer {
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,
     ) -> Result<Drained, DrainError> {
-        Ok(match self.acquire(&wake_up.entity, deadline, slot, in_flight).await? {
+        Ok(match self.acquire(wake_up, deadline, slot, in_flight).await? {
             Acquisition::Granted(renewer, state) => {
                 in_flight.granted();
-                let driver = Driver::new(self, renewer, state, deadline, slot, in_flight);
-                driver.run(wake_up.is_replaced()).await?;
+                let driver = Driver::new(self, renewer, state, wake_up, deadline, slot, in_flight);
+                driver.run().await?;
                 Drained::Ended
             }
             Acquisition::NothingToDo => Drained::Ended,

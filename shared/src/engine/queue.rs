@@ -22,16 +22,37 @@ pub struct WakeUp {
     /// claims may rely on such a wake-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
+    /// A drain that waited at a gap learned of this claimed sequence so long ago that the gap may be
+    /// filled with a tombstone once this wake-up arrives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<u64>,
+    /// The delay with which the wake-up was sent, in seconds. The worker subtracts it from the time
+    /// that the wake-up spent in the queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay: Option<u16>,
 }
 
 impl WakeUp {
     pub fn of(entity: &EntityKey) -> Self {
-        Self { entity: entity.clone(), token: None }
+        Self { entity: entity.clone(), token: None, gap: None, delay: None }
     }
 
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
-        Self { entity: entity.clone(), token: Some(token.0) }
+        Self { token: Some(token.0), ..Self::of(entity) }
     }
+
+    /// Returns this wake-up as it is sent with `delay`.
+    #[must_use]
+    pub fn delayed(self, delay: Duration) -> Self {
+        let seconds = u16::try_from(delay_seconds(delay)).ok().filter(|seconds| *seconds > 0);
+        Self { delay: seconds, ..self }
+    }
+}
+
+/// Returns `delay` as SQS takes it: in whole seconds, rounded up, at most [`LONGEST_DELAY`].
+pub fn delay_seconds(delay: Duration) -> u64 {
+    let delay = delay.min(LONGEST_DELAY);
+    delay.as_secs() + u64::from(delay.subsec_nanos() > 0)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

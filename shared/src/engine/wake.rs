@@ -27,7 +27,7 @@ impl Waker {
     }
 
     pub async fn send(&self, wake_up: &WakeUp, delay: Duration, patience: Duration) -> Result<(), QueueError> {
-        self.post(&wake_up.clone().into(), delay, patience).await
+        self.post(&wake_up.clone().delayed(delay).into(), delay, patience).await
     }
 
     /// Sends a message, with retries until the time `patience` has passed. Caps `delay` at

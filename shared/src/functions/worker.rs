@@ -90,24 +90,23 @@ impl Worker {
         let receipts: BTreeMap<_, _> =
             received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
         let all: Vec<String> = receipts.values().cloned().collect();
-        let in_flight = InFlight::new(&self.env, !all.is_empty());
         let (queue, env) = (&self.queue, &self.env);
         let visibility = VisibilityExtension { queue, env, lease: self.drainer.lease(), receipts: Mutex::new(all) };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
+        let in_flight = InFlight::new(&self.env, !receipts.is_empty());
         for id in batch.unreadable() {
             self.drainer.observer().observe(&Event::NoWakeUp { message_id: id });
         }
         for (id, reason) in batch.undeliverable() {
             self.drainer.observer().observe(&Event::UnreadableDelivery { message_id: id, reason });
         }
-        let orders = batch.orders();
+        let orders = batch.orders(self.env.now());
         let gate = SuspectGate::new(orders.len());
         // Messages of a drain that does not return in time are kept, so that the answer for
         // the other messages does not wait.
         let limit = time.saturating_sub(TIME_TO_ANSWER);
         let drains = orders.iter().map(async |order| {
-            let token = batch.token(&order.entity);
-            let drain = self.drainer.process_under(order, token, deadline, &gate, &in_flight);
+            let drain = self.drainer.process_among(order, deadline, &gate, &in_flight);
             let acknowledgement = self.env.within(limit, drain).await.unwrap_or(Acknowledgement::Keep);
             if acknowledgement == Acknowledgement::Keep {
                 // Give these messages back at once: the rest of the batch may take long.

@@ -34,6 +34,8 @@ impl FailureClass {
 pub struct Retries {
     /// The total wait scheduled so far for each [`FailureClass`], in milliseconds.
     waited: [u32; 3],
+    /// The number of starts of the class [`FailureClass::Failed`], up to [`MOST_FAILURES`].
+    pub failures: u16,
     /// The number of consecutive lease holders that vanished after they recorded a handler start.
     pub crashes: u8,
     pub class: FailureClass,
@@ -42,6 +44,9 @@ pub struct Retries {
 /// The number of consecutive crashes after which a delivery is not retried. A crash is a lease
 /// holder that vanished after it recorded a handler start.
 pub const MOST_CRASHES: u8 = 8;
+
+/// The largest number of failed starts that a row counts, in 10 bits.
+pub const MOST_FAILURES: u16 = 1_000;
 
 impl Retries {
     pub fn waited(&self, class: FailureClass) -> Duration {
@@ -52,13 +57,22 @@ impl Retries {
         FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
-    /// Adds `wait` to the total wait after failures of `class`. `crashes` becomes 0, because the
-    /// lease holder did not vanish.
+    /// Counts a start that ended with a failure of `class`, and the `wait` that follows. `crashes`
+    /// becomes 0, because the lease holder did not vanish.
     #[must_use]
-    pub fn after(mut self, class: FailureClass, wait: Duration) -> Self {
+    pub fn after(self, class: FailureClass, wait: Duration) -> Self {
+        let failures = match class {
+            FailureClass::Failed => (self.failures + 1).min(MOST_FAILURES),
+            FailureClass::Unanswered | FailureClass::Unavailable => self.failures,
+        };
+        Self { failures, crashes: 0, class, ..self.waiting(class, wait) }
+    }
+
+    /// Adds `wait` to the total wait of `class`.
+    #[must_use]
+    pub fn waiting(mut self, class: FailureClass, wait: Duration) -> Self {
         let waited = &mut self.waited[class as usize];
         *waited = waited.saturating_add(wait.as_millis().try_into().unwrap_or(u32::MAX));
-        (self.crashes, self.class) = (0, class);
         self
     }
 
@@ -91,8 +105,9 @@ impl Retries {
         }
         let mut bytes = BytesMut::with_capacity(14);
         self.waited.iter().for_each(|waited| bytes.put_u32(*waited));
-        bytes.put_u8(self.crashes);
-        bytes.put_u8(self.class as u8);
+        // Four bits of crashes and two of the class. The other ten bits, zeros in older rows, hold the failures.
+        bytes.put_u8(self.crashes.min(15) | (self.failures >> 6 << 4) as u8);
+        bytes.put_u8(self.class as u8 | (self.failures << 2) as u8);
         Some(bytes.freeze())
     }
 
@@ -100,16 +115,18 @@ impl Retries {
         let (waited, rest) = bytes.split_first_chunk::<12>()?;
         let &[crashes, class] = rest else { return None };
         let (waited, _) = waited.as_chunks::<4>();
-        let class = *FailureClass::ALL.get(usize::from(class))?;
-        Some(Self { waited: [waited[0], waited[1], waited[2]].map(u32::from_be_bytes), crashes, class })
+        let waited = [waited[0], waited[1], waited[2]].map(u32::from_be_bytes);
+        let failures = u16::from(crashes >> 4) << 6 | u16::from(class >> 2);
+        let class = *FailureClass::ALL.get(usize::from(class & 3))?;
+        Some(Self { waited, failures, crashes: crashes & 15, class })
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// With this number of attempts, or more, a failure of the class [`FailureClass::Failed`] ends
-    /// the retries. At least 1. With `None`, only `failed_for` limits the failures.
-    pub attempts: Option<u32>,
+    /// The number of starts of the class [`FailureClass::Failed`] at which a delivery's retries end:
+    /// from 1 to [`MOST_FAILURES`]. With `None`, only `failed_for` limits the failures.
+    pub attempts: Option<u16>,
     /// The wait after the first failure of each class. Each further wait of that class is about
     /// twice the previous one, up to the longest wait of the class.
     pub first: Duration,
@@ -177,11 +194,11 @@ impl RetryPolicy {
         self.attempts.map_or(MOST_CRASHES, |attempts| attempts.min(MOST_CRASHES.into()) as u8)
     }
 
-    /// Returns whether a failure of `class` ends a delivery's retries. The parameter `waited` is
-    /// the delivery's total wait after earlier failures of `class`.
-    pub fn gives_up(&self, class: FailureClass, attempts: u32, waited: Duration) -> bool {
-        let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| attempts >= most);
-        is_last || waited >= self.limit(class)
+    /// Returns whether a start that ends with a failure of `class` ends the delivery's retries. The
+    /// parameter `before` counts the delivery's earlier starts and waits.
+    pub fn gives_up(&self, class: FailureClass, before: &Retries) -> bool {
+        let is_last = class == FailureClass::Failed && self.attempts.is_some_and(|most| before.failures + 1 >= most);
+        is_last || before.waited(class) >= self.limit(class)
     }
 
     /// Returns the wait before the next handler start.
@@ -230,11 +247,12 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn given_up(policy: &RetryPolicy, class: FailureClass, fraction: f64) -> (u32, Duration) {
-        let (mut attempts, mut waited) = (1, Duration::ZERO);
-        while !policy.gives_up(class, attempts, waited) {
-            (attempts, waited) = (attempts + 1, waited + policy.doubled(class, waited, fraction));
+        let (mut starts, mut retries) = (1, Retries::default());
+        while !policy.gives_up(class, &retries) {
+            starts += 1;
+            retries = retries.after(class, policy.doubled(class, retries.waited(class), fraction));
         }
-        (attempts, waited)
+        (starts, retries.waited(class))
     }
 
     #[test]
@@ -267,11 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn attempts_limit_ignores_unanswered_and_unavailable_starts() {
+    fn attempts_limit_ignores_unanswered_unavailable_and_crashed_starts() {
         let policy = RetryPolicy { attempts: Some(3), failed_for: Duration::MAX, ..RetryPolicy::default() };
-        let gives_up = |class, attempts| policy.gives_up(class, attempts, SECOND);
-        assert_eq!([2, 3].map(|attempts| gives_up(FailureClass::Failed, attempts)), [false, true]);
-        assert!(!gives_up(FailureClass::Unanswered, 30) && !gives_up(FailureClass::Unavailable, 30));
+        let others = [FailureClass::Unanswered, FailureClass::Unavailable];
+        let many = (0..30).fold(Retries::default().crashed(), |retries, at| retries.after(others[at % 2], SECOND));
+        let failed = |times| (0..times).fold(many, |retries, _| retries.after(FailureClass::Failed, SECOND).crashed());
+        let gives_up = |times| policy.gives_up(FailureClass::Failed, &failed(times));
+        assert_eq!([1, 2, 3].map(gives_up), [false, true, true]);
+        assert!(others.iter().all(|class| !policy.gives_up(*class, &failed(9))));
     }
 
     #[test]
@@ -279,7 +300,7 @@ mod tests {
         let none = Duration::ZERO;
         let limits =
             RetryPolicy { failed_for: none, unanswered_for: none, unavailable_for: none, ..RetryPolicy::default() };
-        assert!(FailureClass::ALL.iter().all(|class| limits.gives_up(*class, 1, none)));
+        assert!(FailureClass::ALL.iter().all(|class| limits.gives_up(*class, &Retries::default())));
         assert!(limits.is_once() && !RetryPolicy::default().is_once());
     }
 
@@ -319,13 +340,22 @@ mod tests {
 
     #[test]
     fn retry_counts_round_trip_through_stored_bytes() {
-        let retries =
-            Retries::default().after(FailureClass::Failed, SECOND).after(FailureClass::Unavailable, 3 * DAY).crashed();
-        let stored = retries.to_stored().unwrap();
-        assert_eq!((stored.len(), Retries::from_stored(&stored)), (14, Some(retries)));
+        let failed = Retries::default().after(FailureClass::Failed, SECOND);
+        let retries = failed.after(FailureClass::Unavailable, 3 * DAY).crashed();
+        for (failures, crashes) in [(0, 0), (1, 1), (63, 8), (64, 15), (MOST_FAILURES, MOST_CRASHES)] {
+            let retries = Retries { failures, crashes, ..retries };
+            let stored = retries.to_stored().unwrap();
+            assert_eq!((stored.len(), Retries::from_stored(&stored)), (14, Some(retries)));
+        }
+        let full = Retries { failures: MOST_FAILURES, ..failed };
+        assert_eq!(full.after(FailureClass::Failed, SECOND).failures, MOST_FAILURES);
+        let mut stored = retries.to_stored().unwrap().to_vec();
+        stored[12..].copy_from_slice(&[3, 2]);
+        let older = Retries::from_stored(&stored).unwrap();
+        assert_eq!((older.failures, older.crashes, older.class), (0, 3, FailureClass::Unavailable));
         assert_eq!((retries.waited(FailureClass::Failed), retries.total()), (SECOND, 3 * DAY + SECOND));
         assert_eq!(Retries::default().to_stored(), None);
-        for wrong in [&stored[..13], &[9; 14], &[0; 15]] {
+        for wrong in [&stored[..13], &[3; 14], &[0; 15]] {
             assert_eq!(Retries::from_stored(wrong), None);
         }
     }

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::{protocol::attempt::RetryPolicy, time::duration::duration};
+use crate::{
+    protocol::attempt::{MOST_FAILURES, RetryPolicy},
+    time::duration::duration,
+};
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
@@ -28,9 +31,11 @@ pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
 
 impl Retry {
     pub(super) fn check(&self) -> Result<RetryPolicy, String> {
-        if self.attempts == Some(0) {
-            return Err("`retry.attempts` must be at least 1".into());
-        }
+        let allowed = |attempts| u16::try_from(attempts).ok().filter(|attempts| (1..=MOST_FAILURES).contains(attempts));
+        let attempts = match self.attempts {
+            Some(attempts) => Some(allowed(attempts).ok_or("`retry.attempts` must be from 1 to 1000")?),
+            None => None,
+        };
         let limits = [
             ("for", self.failed_for),
             ("unanswered_for", self.unanswered_for),
@@ -43,7 +48,7 @@ impl Retry {
         // If the number of attempts is given, the default time limit does not apply.
         let failed_for = if self.attempts.is_some() { Duration::MAX } else { default.failed_for };
         Ok(RetryPolicy {
-            attempts: self.attempts,
+            attempts,
             first: self.first.unwrap_or(default.first),
             longest: self.longest.unwrap_or(default.longest),
             failed_for: self.failed_for.unwrap_or(failed_for),
@@ -79,6 +84,19 @@ mod tests {
             let refused = policy(&format!("{name} = '31d'")).unwrap_err();
             assert_eq!(refused, format!("source `shop`: `retry.{name}` must be at most 30d"));
         }
-        assert!(policy("attempts = 0").unwrap_err().contains("at least 1"));
+    }
+
+    #[test]
+    fn attempts_outside_one_to_thousand_are_refused() {
+        for (attempts, is_allowed) in [(0, false), (1, true), (1000, true), (1001, false), (70_000, false)] {
+            let policy = policy(&format!("attempts = {attempts}"));
+            assert_eq!(
+                policy.map(|policy| policy.attempts),
+                match is_allowed {
+                    true => Ok(Some(attempts as u16)),
+                    false => Err("source `shop`: `retry.attempts` must be from 1 to 1000".into()),
+                }
+            );
+        }
     }
 }

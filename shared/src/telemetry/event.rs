@@ -208,6 +208,12 @@ pub enum RequeueReason {
     NoThread,
     /// The breaker of the delivery's source is open. No attempt is counted.
     BreakerOpen,
+    /// A claimed sequence is still empty.
+    Gap,
+    /// Another suspect of the batch runs first.
+    Suspect,
+    /// The store throttles the order's row.
+    Throttled,
     Paused,
 }
 

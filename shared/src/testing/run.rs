@@ -268,7 +268,7 @@ impl<'a, H: Handler> Run<'a, H> {
     }
 
     async fn process(&self, drainer: &Drainer) {
-        let received = Received { entity: self.scenario.entity.clone(), times: 1 };
+        let received = Received::new(self.scenario.entity.clone(), 1);
         let deadline = self.env.monotonic() + Duration::from_secs(60);
         drainer.process(&received, deadline, &SuspectGate::new(1)).await;
     }

@@ -205,7 +205,8 @@ impl Case<'_> {
             }
             Kind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
-                self.run(&HandOver { lease: &lease, suspected: act.twist.is_multiple_of(2), due: now }).await?;
+                let (suspected, is_pause) = (act.twist.is_multiple_of(2), act.twist.is_multiple_of(3));
+                self.run(&HandOver { lease: &lease, suspected, due: now, is_pause }).await?;
             }
             Kind::MarkHandOver => {
                 let Some(lease) = lease else { return Ok(()) };

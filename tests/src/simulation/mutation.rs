@@ -15,6 +15,7 @@ use webhook_serializer::{
         entity::EntityKey,
         format::{FORMAT, attribute as a},
         keys::delivery_row,
+        state::BlockReason,
         table::{
             Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, TableName, Value, Write, Written,
         },
@@ -43,17 +44,17 @@ pub use writes::{is_claim, is_put, waits, without_period, written_start};
 /// (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if settles keep the token.
 pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::ReceiversIgnoreTokens, Some(4)),
-    (Rule::OneTokenPerDrain, Some(64)),
+    (Rule::OneTokenPerDrain, Some(78)),
     (Rule::ReleaseWithoutTail, Some(21)),
     (Rule::StepOverGaps, Some(3)),
-    (Rule::VoidUnconditionally, Some(151)),
+    (Rule::VoidUnconditionally, Some(28)),
     (Rule::DeleteAtExpiredEmptyLease, Some(110)),
     (Rule::DropWhileDrained, Some(1)),
     (Rule::ForgetOwedAfterVoid, Some(157)),
-    (Rule::RetryClaimWithoutDoubt, Some(53)),
+    (Rule::RetryClaimWithoutDoubt, Some(23)),
     (Rule::ReleaseRecognisedWithoutToken, Some(942)),
     (Rule::FailKeepsItsMessage, Some(1199)),
-    (Rule::RedeliveryAcquiresAtOnce, Some(165)),
+    (Rule::RedeliveryAcquiresAtOnce, Some(18)),
     (Rule::FailWithoutHead, None),
     (Rule::HolderFromRequest, Some(1)),
     (Rule::StartWithoutTick, Some(1)),
@@ -73,12 +74,13 @@ pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::RestoreStopsAtTheTail, Some(8)),
     (Rule::RestoreRunsTicksAgain, Some(0)),
     (Rule::RestoreResumesBlocked, Some(10)),
-    (Rule::BreakerWaitCountsAttempt, Some(0)),
-    (Rule::BreakerForgets, Some(5)),
+    (Rule::BreakerWaitCountsAttempt, Some(10)),
+    (Rule::BreakerForgets, Some(39)),
     (Rule::PostponedStartCountsAttempt, Some(2)),
     (Rule::EachAnswerResetsWait, Some(16)),
     (Rule::DeferredSupersedes, Some(0)),
     (Rule::RepeatsWithinAPeriod, Some(3)),
+    (Rule::RefusalBlocks, Some(69)),
 ];
 
 pub fn is_of_a_restore(rule: Rule) -> bool {
@@ -182,6 +184,14 @@ impl Mutator {
                 let is_charged = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
                 if is_charged {
                     charge(write);
+                }
+            }
+            Rule::RefusalBlocks if ends_lease => {
+                let is_refused = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
+                if is_refused && let Action::Update(changes) = &mut write.action {
+                    let is_wait = |name: &str| name == a::RETRY_AT || name == a::HANDOVER;
+                    changes.retain(|change| !matches!(change, Change::Set(name, _) if is_wait(name)));
+                    changes.push(Change::set(a::BLOCKED, BlockReason::Attempts.as_str()));
                 }
             }
             Rule::EachAnswerResetsWait if ends_lease => forget_waits(write, row().as_ref()),
@@ -348,7 +358,7 @@ impl Mutator {
     }
 
     pub fn breaker_open(&self, entity: &EntityKey) {
-        if self.is(Rule::BreakerWaitCountsAttempt) {
+        if self.is(Rule::BreakerWaitCountsAttempt) || self.is(Rule::RefusalBlocks) {
             self.notes(|notes| notes.charged.insert(key(entity_number(entity))));
         }
     }

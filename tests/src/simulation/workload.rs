@@ -85,7 +85,7 @@ pub fn attempts(traits: DeliveryTraits) -> usize {
 }
 
 fn settings() -> DrainSettings {
-    DrainSettings { lease: LEASE, wait: Duration::from_millis(1500), retention: RETENTION, ..DrainSettings::default() }
+    DrainSettings { lease: LEASE, retention: RETENTION, ..DrainSettings::default() }
 }
 
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use webhook_serializer::{
         queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
     },
     functions::worker::{Attributes, Record},
-    time::Env,
+    time::{Env, Timestamp},
 };
 
 /// The visibility timeout of a wake-up that a worker kept.
@@ -32,6 +32,7 @@ const MOST_WAKE_UPS: u64 = 100_000;
 pub struct Message {
     pub content: queue::Message,
     pub times: u32,
+    sent: Timestamp,
     due: Duration,
     number: u64,
 }
@@ -46,7 +47,10 @@ impl Message {
             message_id: self.receipt(),
             receipt_handle: self.receipt(),
             body: self.content.text(),
-            attributes: Attributes { approximate_receive_count: self.times.to_string() },
+            attributes: Attributes {
+                approximate_receive_count: self.times.to_string(),
+                sent_timestamp: self.sent.as_millis().to_string(),
+            },
         }
     }
 }
@@ -177,6 +181,11 @@ impl MemoryQueue {
         self.state().receive(self.env.monotonic())
     }
 
+    /// Forgets all receivers, which have died. Their messages stay in flight until their visibility timeouts end.
+    pub fn receivers_died(&self) {
+        self.state().at_work = 0;
+    }
+
     /// Deletes a received message, or keeps it in flight until its visibility timeout ends.
     pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
         let mut state = self.state();
@@ -198,9 +207,8 @@ impl Queue for MemoryQueue {
     fn send<'a>(&'a self, message: &'a queue::Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         let number = self.sent.fetch_add(1, Relaxed);
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
-        let delay = Duration::from_secs(delay.as_millis().div_ceil(1000).try_into().expect("a short delay"));
-        let due = self.env.monotonic() + delay;
-        let message = Message { content: message.clone(), times: 0, due, number };
+        let due = self.env.monotonic() + Duration::from_secs(queue::delay_seconds(delay));
+        let message = Message { content: message.clone(), times: 0, sent: self.env.now(), due, number };
         self.state().waiting.push(message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))

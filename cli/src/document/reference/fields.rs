@@ -232,7 +232,8 @@ pub(super) const RETRY: Table = Table {
             form: Form::Count,
             absent: Absent::Means("limited by `for`"),
             example: "3",
-            about: "The largest number of failed attempts.",
+            about: "The largest number of failed starts, at most 1,000. Starts without an answer, crashes and an unavailable \
+                    destination do not count.",
         },
         Field {
             name: "first",

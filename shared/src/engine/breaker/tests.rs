@@ -24,7 +24,7 @@ impl Clocked {
     fn start(&mut self, number: u64) -> u64 {
         match self.admit(number) {
             Admission::Start(start) => start,
-            Admission::NotNow { wait, .. } => panic!("order {number} is refused for {wait:?}"),
+            Admission::NotNow(wait) => panic!("order {number} is refused for {wait:?}"),
         }
     }
 
@@ -34,7 +34,7 @@ impl Clocked {
                 self.end(start, StartResult::Unknown);
                 true
             }
-            Admission::NotNow { .. } => false,
+            Admission::NotNow(_) => false,
         }
     }
 
@@ -59,7 +59,7 @@ impl Clocked {
 #[test]
 fn three_failing_orders_open_the_breaker() {
     let mut clocked = Clocked::opened();
-    assert_eq!(clocked.admit(4), Admission::NotNow { wait: SHORTEST, longest: SHORTEST * OPENINGS });
+    assert_eq!(clocked.admit(4), Admission::NotNow(SHORTEST));
     clocked.pass(4.9);
     assert!(!clocked.is_admitted(4));
 }
@@ -110,7 +110,7 @@ fn breaker_admits_one_probe_after_the_wait() {
 fn order_that_failed_last_waits_longest_for_probe() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
-    assert!(matches!(clocked.admit(3), Admission::NotNow { wait, .. } if wait == Duration::from_secs(5)));
+    assert_eq!(clocked.admit(3), Admission::NotNow(Duration::from_secs(5)));
     assert!(clocked.is_admitted(1));
     clocked.pass(5.0);
     assert!(clocked.is_admitted(3), "no other order came");
@@ -169,15 +169,27 @@ fn breaker_wait_equals_duration_of_failed_starts() {
 }
 
 #[test]
-fn wait_of_refused_start_is_jittered() {
+fn wait_of_refused_start_spreads_with_time_since_opening() {
     let mut clocked = Clocked::opened();
-    let waits =
-        [0.0, 0.5, 0.999].map(|fraction| match clocked.breaker.admit(&order(4), clocked.now, LIMIT, fraction) {
-            Admission::NotNow { wait, .. } => wait.as_secs_f64(),
-            Admission::Start(_) => panic!("it is open"),
-        });
-    assert!(waits[0] >= 5.0 && waits[2] > 7.0 && waits[2] < 7.5, "{waits:?}");
-    assert!(waits.is_sorted());
+    let mut longest = Vec::new();
+    for probe in 4..=7 {
+        let waits =
+            [0.0, 0.5, 1.0].map(|fraction| match clocked.breaker.admit(&order(99), clocked.now, LIMIT, fraction) {
+                Admission::NotNow(wait) => wait.as_secs_f64(),
+                Admission::Start(_) => panic!("it is open"),
+            });
+        let until = clocked.breaker.open.as_ref().unwrap().until - clocked.now;
+        assert!(waits[0] == until.as_secs_f64() && waits.is_sorted(), "{waits:?}");
+        longest.push(waits[2] - waits[0]);
+        clocked.now += until;
+        clocked.run(probe, 0.0, StartResult::Unwell);
+    }
+    // Half of the time that the breaker stays open, or the time since it opened.
+    assert_eq!(longest, [2.5, 5.0, 15.0, 35.0]);
+    clocked.pass(600.0);
+    clocked.run(9, 0.0, StartResult::Unwell);
+    let refused = clocked.breaker.admit(&order(99), clocked.now, LIMIT, 1.0);
+    assert_eq!(refused, Admission::NotNow(LONGEST + LONGEST * OPENINGS));
 }
 
 #[test]
@@ -186,7 +198,7 @@ fn breaker_refuses_starts_while_three_orders_hang() {
     let hanging: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     assert!(clocked.is_admitted(4), "they have only just begun");
     clocked.pass(1.1);
-    assert_eq!(clocked.admit(4), Admission::NotNow { wait: PATIENCE, longest: PATIENCE });
+    assert_eq!(clocked.admit(4), Admission::NotNow(PATIENCE));
     // The first success shows that the other starts do not hang.
     clocked.end(hanging[0], StartResult::Success);
     assert!(clocked.is_admitted(4));

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use super::{
-    DrainError, DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, UNREADABLE,
+    DrainError, DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, Received, UNREADABLE,
     begin::{AcquireStep, acquire_step, refusal},
+    pace::Pace,
     plan::SHORT_WAIT,
+    suspects::Turn,
 };
 use crate::{
     engine::{lease_renewer::LeaseRenewer, store::StoreError},
@@ -13,11 +15,15 @@ use crate::{
         entity::{EntityKey, FencingToken},
         lease::{Acquire, Acquired, TakeOver},
         state::{EntityState, LeaseKind},
+        table::TableError,
     },
     telemetry::{Event, RequeueReason},
 };
 
 const FIRST_LOOK: Duration = Duration::from_millis(50);
+
+/// The delay, before jitter, of a wake-up whose entity's row the store throttles.
+const THROTTLED: Duration = Duration::from_secs(10);
 
 pub(super) enum Acquisition {
     Granted(LeaseRenewer, EntityState),
@@ -34,6 +40,7 @@ struct LeaseRequest<'a> {
     in_flight: &'a InFlight,
     request: Acquire,
     sent: Duration,
+    patience: Duration,
     give_up: Duration,
     look: Duration,
     polls: u32,
@@ -42,7 +49,7 @@ struct LeaseRequest<'a> {
 impl Drainer {
     pub(super) async fn acquire(
         &self,
-        entity: &EntityKey,
+        wake_up: &Received,
         deadline: Duration,
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,
@@ -50,11 +57,13 @@ impl Drainer {
         if self.now_left(deadline) <= MARGIN {
             return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime));
         }
+        let entity = &wake_up.entity;
         let began = self.store.env().monotonic();
-        let (request, give_up) = (self.request(entity), began + self.settings.wait);
+        let patience = Pace::after(wake_up.lag, self.settings.slice).patience;
+        let (request, give_up) = (self.request(entity), began + patience);
         let (sent, look, polls) = (began, FIRST_LOOK, 0);
         let mut request =
-            LeaseRequest { drainer: self, deadline, slot, in_flight, request, sent, give_up, look, polls };
+            LeaseRequest { drainer: self, deadline, slot, in_flight, request, sent, patience, give_up, look, polls };
         let acquisition = match request.run().await {
             // A newer version of the program is being deployed, or the row needs a repair.
             Err(DrainError::Store(error @ (StoreError::Corrupt(_) | StoreError::Invalid(_)))) => {
@@ -86,10 +95,18 @@ impl Drainer {
 impl LeaseRequest<'_> {
     async fn run(&mut self) -> Result<Acquisition, DrainError> {
         let (drainer, env) = (self.drainer, self.drainer.store.env());
-        let mut answer = self.ask(PATIENCE).await?;
+        let mut answer = match self.ask(SHORT_WAIT).await {
+            // The store throttles this entity's row. Other entities need the worker meanwhile.
+            Err(StoreError::Unavailable(TableError::Throttled)) => {
+                return Ok(Acquisition::Requeue(env.jittered(THROTTLED), RequeueReason::Throttled));
+            }
+            Err(StoreError::Unavailable(_)) => self.ask(PATIENCE).await?,
+            answer => answer?,
+        };
         loop {
             let look = (env.monotonic() < self.give_up).then_some(self.look);
-            let expired = match acquire_step(answer, env.now(), drainer.now_left(self.deadline), look) {
+            let left = drainer.now_left(self.deadline);
+            let expired = match acquire_step(answer, env.now(), left, look, self.patience) {
                 AcquireStep::Granted(lease, state) => {
                     let renewer = LeaseRenewer::new(&drainer.store, lease, drainer.settings.lease, self.sent);
                     return Ok(Acquisition::Granted(renewer, state));
@@ -106,8 +123,12 @@ impl LeaseRequest<'_> {
                         // Take the lease over only once the delivery can run. If another suspect kills this
                         // process during the wait, the crash must not count against this delivery.
                         let limit = drainer.now_left(self.deadline).saturating_sub(MARGIN);
-                        if env.within(limit, self.slot.isolate(attempts)).await.is_none() {
-                            return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime));
+                        match env.within(limit, self.slot.isolate(attempts)).await {
+                            Some(Turn::Now) => {}
+                            Some(Turn::Later) => {
+                                return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::Suspect));
+                            }
+                            None => return Ok(Acquisition::Requeue(Duration::ZERO, RequeueReason::OutOfTime)),
                         }
                     }
                     Some(seen)

@@ -40,14 +40,21 @@ pub enum AcquireStep {
 /// Returns the worker's next step after `answer`, which was received at `now`.
 ///
 /// `left` is the time that the function's invocation has left. `look` is the wait before the next
-/// read of the row, or `None` if the worker has waited long enough.
-pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Option<Duration>) -> AcquireStep {
+/// read of the row, or `None` if the worker has waited long enough. `patience` is the longest wait
+/// for a retry or a request to yield during which the worker keeps the wake-up.
+pub fn acquire_step(
+    answer: Acquired,
+    now: Timestamp,
+    left: Duration,
+    look: Option<Duration>,
+    patience: Duration,
+) -> AcquireStep {
     match answer {
         Acquired::Granted(lease, state) => AcquireStep::Granted(lease, state),
         Acquired::Empty | Acquired::Stopped => AcquireStep::NothingToDo,
         Acquired::Waiting { until, awaited } => {
             let wait = until.since(now);
-            if wait <= SHORT_WAIT && left >= wait + MARGIN {
+            if wait <= patience && left >= wait + MARGIN {
                 return AcquireStep::AskAfter(wait);
             }
             match awaited {
@@ -63,12 +70,15 @@ pub fn acquire_step(answer: Acquired, now: Timestamp, left: Duration, look: Opti
                 let attempts = is_suspect.then(|| seen.attempts + seen.suspect);
                 AcquireStep::TakeOver { seen, attempts }
             }
-            Some(held) => match look {
-                Some(look) if left >= MARGIN + look && !is_at_work(&seen, held) => {
-                    AcquireStep::LookWithin(look.min(held.expires_at.since(now)))
-                }
-                _ => requeue_until_expiry(held, now),
+            Some(held) if held.kind == LeaseKind::Exclusive => {
+                AcquireStep::Requeue(follow(held, now), RequeueReason::Held)
+            }
+            // The drain hands over within moments.
+            Some(held) if seen.handover.is_some() => match look {
+                Some(look) if left >= MARGIN + look => AcquireStep::LookWithin(look.min(held.expires_at.since(now))),
+                _ => AcquireStep::Requeue(SHORT_WAIT, RequeueReason::Drained),
             },
+            Some(held) => AcquireStep::Requeue(held.expires_at.since(now).max(SHORT_WAIT), RequeueReason::Drained),
         },
     }
 }
@@ -83,16 +93,14 @@ pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
     }
 }
 
-fn is_at_work(state: &EntityState, held: &Held) -> bool {
-    held.kind == LeaseKind::Drain && state.handover.is_none()
-}
-
-fn requeue_until_expiry(held: &Held, now: Timestamp) -> AcquireStep {
-    let reason = match held.kind {
-        LeaseKind::Drain => RequeueReason::Drained,
-        LeaseKind::Exclusive => RequeueReason::Held,
-    };
-    AcquireStep::Requeue(held.expires_at.since(now).max(SHORT_WAIT), reason)
+/// Returns the delay of the wake-up that follows an exclusive lease: as long as the lease has lasted
+/// so far, at most until it expires.
+///
+/// So a holder that cannot send a wake-up at its release at most doubles the time that deliveries
+/// wait, and a long lease costs few requests.
+fn follow(held: &Held, now: Timestamp) -> Duration {
+    let age = held.holder.drawn_at().map_or(Duration::MAX, |acquired| now.since(acquired));
+    age.min(held.expires_at.since(now)).max(SHORT_WAIT)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +133,8 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
         Drained::Ended => Disposition::Delete,
         // Another wake-up continues the work.
         Drained::Awaits(awaited, _) if wake_up.token.is_some_and(|token| token != awaited.0) => Disposition::Delete,
+        // The fresh wake-up that replaced this one arrives only after a lease's length.
+        Drained::Requeue(delay, RequeueReason::Suspect) => Disposition::Replace(fresh(), delay, RequeueReason::Suspect),
         // A fresh wake-up was already sent. A second one would multiply the wake-ups.
         _ if is_replaced => Disposition::Delete,
         Drained::Awaits(awaited, delay) => {

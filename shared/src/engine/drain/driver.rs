@@ -13,9 +13,11 @@ use futures_util::future::join;
 
 use self::fail::Failure;
 use super::{
-    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, UNREADABLE,
+    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, Received, UNREADABLE,
+    pace::Pace,
     page::Page,
     plan::{Drain, Group, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
+    suspects::Turn,
 };
 use crate::{
     engine::{lease_renewer::LeaseRenewer, queue::WakeUp, store::StoreError},
@@ -37,6 +39,10 @@ use crate::{
 
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
+
+/// How long a drain waits at a gap before it hands over. Nearly every put follows its claim within
+/// milliseconds.
+const GAP_LOOKS: Duration = Duration::from_millis(500);
 
 /// The time reserved at the end of an invocation to release the lease.
 ///
@@ -71,15 +77,17 @@ pub(super) struct Driver<'a> {
     renewer: LeaseRenewer,
     drain: Drain,
     source: Option<Found>,
+    wake_up: &'a Received,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
-    /// The time of the last read of the entity's row, by the monotonic clock.
+    /// The times of the grant and of the last read of the entity's row, by the monotonic clock.
+    began: Duration,
     seen: Duration,
     /// The highest sequence known to be claimed, and the time at which this drain learned of the
     /// claim, by the monotonic clock.
     claimed: (Sequence, Duration),
-    slice_ends: Duration,
+    pace: Pace,
     /// The earliest time at which the source's rate allows the next start. `None` without a rate,
     /// or if no handler was started for the delivery in front.
     not_before: Option<Timestamp>,
@@ -95,6 +103,7 @@ impl<'a> Driver<'a> {
         drainer: &'a Drainer,
         renewer: LeaseRenewer,
         state: EntityState,
+        wake_up: &'a Received,
         deadline: Duration,
         slot: &'a DrainSlot<'a>,
         in_flight: &'a InFlight,
@@ -109,26 +118,27 @@ impl<'a> Driver<'a> {
             claimed: (state.tail, seen),
             drain: Drain::granted(state, memory),
             source: None,
+            wake_up,
             deadline,
             slot,
             in_flight,
             seen,
-            slice_ends: seen + drainer.settings.slice,
+            began: seen,
+            pace: Pace::after(wake_up.lag, drainer.settings.slice),
             not_before: None,
         }
     }
 
-    /// Drains until the lease ends. `is_replaced` says that a fresh wake-up was sent before the
-    /// drain began.
-    pub(super) async fn run(mut self, is_replaced: bool) -> Result<(), DrainError> {
+    /// Drains until the lease ends.
+    pub(super) async fn run(mut self) -> Result<(), DrainError> {
         let token = self.renewer.lease().token();
         let entity = self.drain.state().entity.clone();
         let env = self.drainer.store.env().clone();
         let limit = self.drainer.now_left(self.deadline).saturating_sub(RELEASE_MARGIN);
         let ended = match env.within(limit, self.steps()).await {
-            Some(Err(DrainError::Store(error))) => self.stop(error, is_replaced).await,
+            Some(Err(DrainError::Store(error))) => self.stop(error).await,
             Some(ended) => ended,
-            None => self.stop(no_answer(), is_replaced).await,
+            None => self.stop(no_answer()).await,
         };
         if matches!(ended, Err(DrainError::Lost)) {
             self.drainer.observer.observe(&Event::Lost { entity: &entity, token });
@@ -198,8 +208,10 @@ impl<'a> Driver<'a> {
             }
             Step::AwaitIsolation(attempts) => {
                 let slot = self.slot;
-                self.renewer.hold(slot.isolate(attempts)).await?;
-                Ok(CONTINUE)
+                match self.renewer.hold(slot.isolate(attempts)).await? {
+                    Turn::Now => Ok(CONTINUE),
+                    Turn::Later => self.hand_over(Duration::ZERO, RequeueReason::Suspect).await,
+                }
             }
         }
     }
@@ -221,7 +233,7 @@ impl<'a> Driver<'a> {
     ///
     /// If the lease were left to expire, the delivery in front would become a suspect, although it
     /// is not the cause.
-    async fn stop(&mut self, error: StoreError, is_replaced: bool) -> Result<(), DrainError> {
+    async fn stop(&mut self, error: StoreError) -> Result<(), DrainError> {
         let entity = self.drain.state().entity.clone();
         tracing::error!(%entity, %error, "requeued");
         let (delay, reason) = match error {
@@ -230,7 +242,7 @@ impl<'a> Driver<'a> {
         };
         // A write without a reply may already have ended the lease, so the errors of ending it are
         // ignored below. Either way, a fresh wake-up has been sent.
-        match stop(is_replaced) {
+        match stop(self.wake_up.is_replaced()) {
             Stop::Release => {
                 let _ = self.release().await;
             }
@@ -241,7 +253,7 @@ impl<'a> Driver<'a> {
                 let sent = self.drainer.requeue(&wake_up, delay, reason);
                 let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
                 sent?;
-                let _ = self.end_lease(self.now() + delay).await;
+                let _ = self.end_lease(self.now() + delay, false).await;
             }
         }
         Ok(())
@@ -253,6 +265,8 @@ impl<'a> Driver<'a> {
             left: self.drainer.now_left(self.deadline),
             is_alone: self.slot.is_isolated(),
             is_spent: self.drainer.threads.are_spent(),
+            patience: self.pace.patience,
+            pause: self.pace.pause,
         }
     }
 
@@ -279,7 +293,8 @@ impl<'a> Driver<'a> {
 
     /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
-    /// The result is the longer of two times. One is the time since this drain first saw the claim.
+    /// If the wake-up says that an earlier drain waited for the sequence long enough, the result is
+    /// at least `DrainSettings::gap`. Otherwise it is the longer of two times. One is the time since this drain first saw the claim.
     /// The other is the age of the newest claim, or of the first delivery after the gap if that
     /// delivery is older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the
     /// tombstone comes too early. An early tombstone is harmless, because the append then claims
@@ -289,6 +304,9 @@ impl<'a> Driver<'a> {
         if state.next() > self.claimed.0 {
             self.claimed = (state.tail, self.monotonic());
         }
+        if self.wake_up.gap >= Some(state.next()) {
+            return self.drainer.settings.gap;
+        }
         let seen = self.monotonic().saturating_sub(self.claimed.1);
         let newest_claim = state.last_claim.as_ref().and_then(Nonce::drawn_at);
         let written = [newest_claim, self.drain.behind()].into_iter().flatten().map(|at| self.now().since(at)).max();
@@ -297,13 +315,13 @@ impl<'a> Driver<'a> {
 
     /// Waits until the next sequence is filled, for at most the time `DrainSettings::gap`.
     ///
-    /// The process that claimed the sequence is slow or has died. If the invocation's time ends
-    /// first, the drain hands over.
+    /// The process that claimed the sequence is slow or has died. A long wait continues in the queue:
+    /// the drain hands over with a wake-up that says until when sequences were claimed.
     async fn await_gap(&mut self) -> Result<Flow, DrainError> {
         let sequence = self.drain.state().next();
         let left = self.drainer.settings.gap.saturating_sub(self.claimed_for());
         let env = self.drainer.store.env();
-        let give_up = env.monotonic() + left;
+        let give_up = env.monotonic() + left.min(GAP_LOOKS);
         let mut look = FIRST_LOOK;
         let store = &self.drainer.store;
         while env.monotonic() < give_up {
@@ -316,6 +334,11 @@ impl<'a> Driver<'a> {
                 self.drain.filled();
                 return Ok(CONTINUE);
             }
+        }
+        if left > GAP_LOOKS {
+            let gap = Some(self.claimed.0.0);
+            let wake_up = WakeUp { gap, ..WakeUp::under(&self.drain.state().entity, self.renewer.lease().token()) };
+            return self.hand_over_to(wake_up, left - GAP_LOOKS, RequeueReason::Gap).await;
         }
         let retention = self.drainer.settings.retention;
         Ok(Flow::Continue(Some(Next::new(self.drain.after_gap(self.now(), retention)))))
@@ -352,14 +375,25 @@ impl<'a> Driver<'a> {
 
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
+        self.hand_over_to(wake_up, delay, reason).await
+    }
+
+    async fn hand_over_to(
+        &mut self,
+        wake_up: WakeUp,
+        delay: Duration,
+        reason: RequeueReason,
+    ) -> Result<Flow, DrainError> {
         let due = self.now() + delay;
         self.renewer.hold(self.drainer.requeue(&wake_up, delay, reason)).await??;
-        self.end_lease(due).await
+        let is_pause = matches!(reason, RequeueReason::Slice | RequeueReason::Gap) && !delay.is_zero();
+        self.end_lease(due, is_pause).await
     }
 
     /// Ends the lease, and records that the wake-up with the lease's token is due at `due`.
-    async fn end_lease(&mut self, due: Timestamp) -> Result<Flow, DrainError> {
-        let hand_over = HandOver { lease: self.renewer.lease(), suspected: self.drain.state().is_suspect(), due };
+    async fn end_lease(&mut self, due: Timestamp, is_pause: bool) -> Result<Flow, DrainError> {
+        let suspected = self.drain.state().is_suspect();
+        let hand_over = HandOver { lease: self.renewer.lease(), suspected, due, is_pause };
         match self.drainer.store.run(&hand_over, self.patience()).await? {
             Ended::Ended(_) => Ok(Flow::Break(())),
             Ended::Lost => Err(DrainError::Lost),

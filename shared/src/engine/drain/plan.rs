@@ -30,8 +30,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest wait for a retry or a rate limit during which a drain keeps the lease. Before a
-/// longer wait, the drain hands over with a delayed wake-up.
+/// The longest wait during which a drain keeps its place in the batch. Before a longer wait, it
+/// hands over with a delayed wake-up, whose delay SQS takes in whole seconds.
 pub(super) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// The delay of a hand-over's wake-up if no wait sets it, and the row does not show the hand-over
@@ -100,6 +100,10 @@ pub struct Moment {
     pub is_alone: bool,
     /// Set if the process may start no further handler.
     pub is_spent: bool,
+    /// The longest wait for a retry or a rate limit during which the drain keeps the lease.
+    pub patience: Duration,
+    /// The delay of the wake-up after a slice: longer while other orders wait for a worker.
+    pub pause: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -217,11 +221,11 @@ impl Drain {
         if !yielding.is_zero() {
             return Step::HandOver(yielding, RequeueReason::Yielding);
         }
-        if waiting > SHORT_WAIT || !waiting.is_zero() && moment.left < waiting + MARGIN {
+        if waiting > moment.patience || !waiting.is_zero() && moment.left < waiting + MARGIN {
             return Step::HandOver(waiting, RequeueReason::Retry);
         }
         if state.handover.is_some() {
-            return Step::HandOver(Duration::ZERO, RequeueReason::Slice);
+            return Step::HandOver(moment.pause, RequeueReason::Slice);
         }
         if !waiting.is_zero() {
             return Step::Wait(waiting);

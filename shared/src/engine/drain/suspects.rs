@@ -1,7 +1,8 @@
-//! Runs suspects one at a time, after all other drains of their batch.
+//! Runs one suspect of a batch, after all other drains of the batch.
 //!
 //! A suspect is a delivery that was in front when a worker died with the entity's lease. If the
-//! suspect crashes this process too, no other drain is affected.
+//! suspect crashes this process too, no other drain is affected. The batch's other suspects are
+//! requeued: they would only occupy the worker while they wait.
 
 use std::{
     collections::BTreeSet,
@@ -20,6 +21,8 @@ struct Batch {
     /// The drains that wait at the gate. Each has a pair: the attempts of its suspect, and the
     /// drain's number. The drain with the fewest attempts goes first.
     waiting: BTreeSet<(u32, usize)>,
+    /// The suspect that runs in isolation.
+    isolated: Option<(u32, usize)>,
     drains: usize,
 }
 
@@ -29,6 +32,14 @@ pub(crate) struct DrainSlot<'a> {
     gate: &'a SuspectGate,
     number: usize,
     is_isolated: AtomicBool,
+}
+
+/// The answer to a suspect that asks to run in isolation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Now,
+    /// Another suspect of the batch goes first. Requeue this one.
+    Later,
 }
 
 impl SuspectGate {
@@ -51,21 +62,28 @@ impl DrainSlot<'_> {
         self.is_isolated.load(Relaxed)
     }
 
-    /// Waits until no other drain of the batch runs. Other suspects then wait until this slot is
-    /// dropped.
+    /// Waits until no other drain of the batch runs. Then the suspect with the fewest `attempts`
+    /// gets its turn.
     ///
-    /// The suspect with the fewest `attempts` goes first. A delivery that crashes its process gains
-    /// an attempt each time. So it soon comes after the deliveries that were suspected by accident.
-    pub(crate) async fn isolate(&self, attempts: u32) {
+    /// A delivery that crashes its process gains an attempt each time. So it soon comes after the
+    /// deliveries that were suspected by accident.
+    pub(crate) async fn isolate(&self, attempts: u32) -> Turn {
         if self.is_isolated.load(Relaxed) {
-            return;
+            return Turn::Now;
         }
         let mut batch = self.gate.0.subscribe();
         let ticket = (attempts, self.number);
-        let _waiting = Waiting::enter(&self.gate.0, ticket);
-        let turn = batch.wait_for(|batch| batch.busy == 0 && batch.waiting.first() == Some(&ticket));
-        turn.await.expect("the sender is borrowed");
-        self.is_isolated.store(true, Relaxed);
+        let waiting = Waiting::enter(&self.gate.0, ticket);
+        let is_decided = batch.wait_for(|batch| batch.isolated.is_some() || batch.busy == 0);
+        drop(is_decided.await.expect("the sender is borrowed"));
+        self.gate.0.send_modify(|batch| {
+            let first = batch.waiting.first().copied();
+            batch.isolated = batch.isolated.or(first);
+        });
+        let is_first = batch.borrow().isolated == Some(ticket);
+        drop(waiting);
+        self.is_isolated.store(is_first, Relaxed);
+        if is_first { Turn::Now } else { Turn::Later }
     }
 }
 

@@ -1,14 +1,15 @@
 //! Sorts a batch of queue messages by kind and order, without I/O.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     engine::{
         deferred::Deferred,
         drain::{Acknowledgement, Received},
-        queue::{self, Unreadable, WakeUp},
+        queue::{self, Unreadable},
     },
-    protocol::entity::{EntityKey, FencingToken},
+    protocol::entity::EntityKey,
+    time::Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +18,14 @@ pub struct Message {
     pub body: String,
     /// The number of times that SQS has delivered the message, including this one.
     pub times: u32,
+    pub sent_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    wake_ups: BTreeMap<EntityKey, Vec<(String, u32)>>,
-    tokens: BTreeMap<EntityKey, Option<FencingToken>>,
+    wake_ups: BTreeMap<EntityKey, (Received, Vec<String>)>,
+    /// The time at which the wake-up that has waited longest was due.
+    due: Option<Timestamp>,
     deferred: Vec<(String, Deferred)>,
     undeliverable: Vec<(String, String)>,
     unreadable: Vec<String>,
@@ -36,11 +39,12 @@ impl Batch {
         let mut batch = Self::default();
         for message in messages {
             match queue::Message::parse(&message.body) {
-                Ok(queue::Message::WakeUp(WakeUp { entity, token })) => {
-                    let token = token.map(FencingToken);
-                    let all = batch.tokens.entry(entity.clone()).or_insert(token);
-                    *all = all.filter(|all| Some(*all) == token);
-                    batch.wake_ups.entry(entity).or_default().push((message.id, message.times));
+                Ok(queue::Message::WakeUp(wake_up)) => {
+                    let delay = Duration::from_secs(wake_up.delay.unwrap_or(0).into());
+                    // A redelivered wake-up was hidden for a while.
+                    let due = message.sent_at.filter(|_| message.times == 1).map(|sent| sent + delay);
+                    batch.due = [batch.due, due].into_iter().flatten().min();
+                    batch.add(Received::wake_up(wake_up, message.times), message.id);
                 }
                 Ok(queue::Message::Deferred(deferred)) => batch.deferred.push((message.id, *deferred)),
                 Err(Unreadable::Delivery(reason)) => batch.undeliverable.push((message.id, reason)),
@@ -51,23 +55,24 @@ impl Batch {
         batch
     }
 
-    /// Returns the orders to drain.
-    pub fn orders(&self) -> Vec<Received> {
-        let received = |(entity, messages): (&EntityKey, &Vec<(String, u32)>)| Received {
-            entity: entity.clone(),
-            times: messages.iter().map(|(_, times)| *times).max().unwrap_or(1),
-        };
-        self.wake_ups.iter().map(received).collect()
+    /// Merges a wake-up with the others of its order. They keep a token only if all have the same.
+    fn add(&mut self, received: Received, id: String) {
+        let new = || (received.clone(), Vec::new());
+        let (merged, ids) = self.wake_ups.entry(received.entity.clone()).or_insert_with(new);
+        merged.times = merged.times.max(received.times);
+        merged.token = merged.token.filter(|token| Some(*token) == received.token);
+        merged.gap = merged.gap.max(received.gap);
+        ids.push(id);
     }
 
-    /// Returns the fencing token that all wake-ups of `entity` carry. Returns `None` if their tokens differ or a
-    /// wake-up has none.
-    pub fn token(&self, entity: &EntityKey) -> Option<FencingToken> {
-        self.tokens.get(entity).copied().flatten()
+    /// Returns the orders to drain at `now`.
+    pub fn orders(&self, now: Timestamp) -> Vec<Received> {
+        let lag = self.due.map_or(Duration::ZERO, |due| now.since(due));
+        self.wake_ups.values().map(|(merged, _)| Received { lag, ..merged.clone() }).collect()
     }
 
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
-        self.wake_ups.get(entity).into_iter().flatten().map(|(id, _)| id)
+        self.wake_ups.get(entity).into_iter().flat_map(|(_, ids)| ids)
     }
 
     pub fn deferred(&self) -> &[(String, Deferred)] {
@@ -88,7 +93,7 @@ impl Batch {
         self.wake_ups
             .iter()
             .filter(|(entity, _)| acknowledgements.get(entity) != Some(&Acknowledgement::Delete))
-            .flat_map(|(_, messages)| messages.iter().map(|(id, _)| id.clone()))
+            .flat_map(|(_, (_, ids))| ids.iter().cloned())
             .collect()
     }
 }
@@ -96,9 +101,12 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::entity::FencingToken;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
     fn message(id: &str, body: &str, times: u32) -> Message {
-        Message { id: id.into(), body: body.into(), times }
+        Message { id: id.into(), body: body.into(), times, sent_at: None }
     }
 
     #[test]
@@ -109,8 +117,8 @@ mod tests {
             message("2", r#"{"entity":"n/b"}"#, 1),
             message("3", r#"{"entity":"n/a"}"#, 4),
         ]);
-        assert_eq!(batch.orders()[0], Received { entity: a.clone(), times: 4 });
-        assert_eq!(batch.orders().len(), 2);
+        assert_eq!(batch.orders(NOW)[0], Received::new(a.clone(), 4));
+        assert_eq!(batch.orders(NOW).len(), 2);
         let acknowledgements = BTreeMap::from([(a, Acknowledgement::Keep)]);
         assert_eq!(batch.failures(&acknowledgements), ["1", "3", "2"]);
     }
@@ -118,12 +126,32 @@ mod tests {
     #[test]
     fn merged_wake_ups_with_differing_tokens_carry_no_token() {
         let a = EntityKey::parse("n/a").unwrap();
-        let of = |bodies: &[&str]| Batch::sort(bodies.iter().map(|body| message("1", body, 1))).token(&a);
+        let of = |bodies: &[&str]| {
+            let batch = Batch::sort(bodies.iter().map(|body| message("1", body, 1)));
+            assert_eq!(batch.ids(&a).count(), bodies.len());
+            batch.orders(NOW)[0].token
+        };
         let (seven, eight, none) =
             (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":8}"#, r#"{"entity":"n/a"}"#);
         assert_eq!(of(&[seven, seven]), Some(FencingToken(7)));
         for others in [[seven, eight, seven], [seven, none, seven], [none, seven, seven]] {
             assert_eq!(of(&others), None, "{others:?}");
         }
+    }
+
+    #[test]
+    fn lag_counts_from_first_due_time_of_wake_ups() {
+        let lag = |messages: &[(&str, u64, u32)]| {
+            let message = |(body, ago, times): &(&str, u64, u32)| Message {
+                sent_at: Some(Timestamp::from_millis(NOW.as_millis() - ago)),
+                ..message("1", body, *times)
+            };
+            Batch::sort(messages.iter().map(message)).orders(NOW)[0].lag.as_millis()
+        };
+        let (prompt, delayed) = (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":7,"delay":3}"#);
+        assert_eq!(lag(&[(prompt, 200, 1), (prompt, 900, 1)]), 900);
+        assert_eq!(lag(&[(delayed, 3_200, 1)]), 200);
+        assert_eq!(lag(&[(prompt, 20_000, 2)]), 0, "it was hidden in between");
+        assert_eq!(lag(&[(delayed, 100, 1)]), 0, "the queue's clock is ahead");
     }
 }

@@ -2,6 +2,7 @@
 //! fields that the worker uses are declared.
 
 use super::batch::Message;
+use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -27,13 +28,16 @@ pub struct Record {
 pub struct Attributes {
     /// How many times SQS has delivered the message, including this time, as decimal digits.
     pub approximate_receive_count: String,
+    /// The time at which the message was sent, in milliseconds since 1970, as decimal digits.
+    pub sent_timestamp: String,
 }
 
 impl From<Record> for Message {
     fn from(record: Record) -> Self {
         // An unreadable count is taken for a repeated receive, to be on the safe side.
         let times = record.attributes.approximate_receive_count.parse().unwrap_or(2);
-        Self { id: record.message_id, body: record.body, times }
+        let sent_at = record.attributes.sent_timestamp.parse().ok().map(Timestamp::from_millis);
+        Self { id: record.message_id, body: record.body, times, sent_at }
     }
 }
 
@@ -56,7 +60,7 @@ mod tests {
     #[test]
     fn message_with_unreadable_receive_count_counts_as_redelivered() {
         for (count, times) in [("1", 1), ("3", 3), ("", 2), ("many", 2)] {
-            let attributes = Attributes { approximate_receive_count: count.into() };
+            let attributes = Attributes { approximate_receive_count: count.into(), ..Attributes::default() };
             let record = Record { attributes, message_id: "m".into(), receipt_handle: "r".into(), body: "b".into() };
             assert_eq!(Message::from(record).times, times, "{count}");
         }

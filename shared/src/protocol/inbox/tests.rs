@@ -63,7 +63,7 @@ fn claim_before_retry_is_due_needs_no_wake_up() {
 fn claim_after_overdue_hand_over_needs_wake_up() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     let due = NOW + LENGTH;
-    let handed_over = state(&after(&HandOver { lease: &lease, suspected: false, due }, &row));
+    let handed_over = state(&after(&HandOver { lease: &lease, suspected: false, due, is_pause: false }, &row));
     let owes = |now| owes_wake_up(&handed_over, now);
     let moment = Duration::from_millis(1);
     assert!(!owes(NOW) && !owes(due) && !owes(NOW + (LENGTH + OVERDUE - moment)));
@@ -182,7 +182,7 @@ fn token_and_attempts_show_whether_unanswered_fail_landed() {
     assert_eq!(refused(&fail, &own.clone().with(a::ATTEMPTS, 1_u32)), Failed::Lost, "they are not counted");
     let waited = retries.after(FailureClass::Failed, LENGTH).to_stored().unwrap();
     assert_eq!(refused(&fail, &own.clone().with(a::RETRIES, waited)), Failed::Lost, "nor its wait");
-    let hand_over = HandOver { lease: &lease, suspected: false, due: NOW };
+    let hand_over = HandOver { lease: &lease, suspected: false, due: NOW, is_pause: false };
     assert_eq!(refused(&fail, &after(&hand_over, &row)), Failed::Lost);
     assert_eq!(refused(&fail, &further(&own, a::TOKEN, 1)), Failed::Lost, "as many, of another holder");
     assert_eq!(refused(&fail, &row.with(a::ATTEMPTS, 2_u32)), Failed::Lost, "the lease goes on");

@@ -130,6 +130,9 @@ pub struct HandOver<'a> {
     pub suspected: bool,
     /// The time at which the wake-up is due.
     pub due: Timestamp,
+    /// Set if no drain may start before `due`, as if the source's rate demanded it. Earlier wake-ups
+    /// are then requeued or deleted.
+    pub is_pause: bool,
 }
 
 impl Operation for HandOver<'_> {
@@ -140,6 +143,9 @@ impl Operation for HandOver<'_> {
         changes.push(Change::set(a::HANDOVER, self.due.as_millis()));
         if self.suspected {
             changes.push(Change::set(a::SUSPECT, 1_u32));
+        }
+        if self.is_pause {
+            changes.push(Change::set(a::RETRY_AT, self.due.as_millis()));
         }
         self.lease.update(self.lease.mine(), changes)
     }

@@ -22,7 +22,7 @@ fn assert_recognised_only_while_free(end: &impl Operation<Outcome = Ended>, row:
 fn token_shows_whether_unanswered_release_landed() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
     assert_recognised_only_while_free(
-        &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5) },
+        &HandOver { lease: &lease, suspected: false, due: Timestamp::from_millis(5), is_pause: true },
         &row,
     );
     let (lease, _, row) = held(LeaseKind::Exclusive, 1);

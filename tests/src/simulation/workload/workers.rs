@@ -90,7 +90,10 @@ async fn process(
         message_id: receipt.id.to_string(),
         receipt_handle: receipt.id.to_string(),
         body: receipt.body.clone(),
-        attributes: Attributes { approximate_receive_count: parts.mutator.times(receipt.times).to_string() },
+        attributes: Attributes {
+            approximate_receive_count: parts.mutator.times(receipt.times).to_string(),
+            ..Attributes::default()
+        },
     });
     let event = SqsEvent { records: records.collect() };
     let deadline = node.env.now() + function;

@@ -31,7 +31,7 @@ fn held(kind: LeaseKind, expires: Timestamp) -> EntityState {
 }
 
 fn answered(answer: Acquired, left: Duration, look: Option<Duration>) -> AcquireStep {
-    acquire_step(answer, NOW, left, look)
+    acquire_step(answer, NOW, left, look, SECOND)
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn entity_empty_or_blocked_or_on_hold_or_released_needs_no_drain() {
 }
 
 #[test]
-fn worker_sleeps_through_waits_up_to_a_second_if_time_is_left() {
+fn worker_sleeps_through_short_waits_if_time_is_left() {
     let waits = |wait, awaited, left| answered(Acquired::Waiting { until: NOW + wait, awaited }, left, None);
     let moment = Duration::from_millis(1);
     assert_eq!(waits(SECOND, None, AMPLE), AcquireStep::AskAfter(SECOND));
@@ -72,37 +72,38 @@ fn expired_drain_lease_makes_waiting_delivery_suspect() {
 
 #[test]
 fn wake_up_during_unexpired_lease_is_requeued_until_expiry() {
-    let runs = |kind, left: Duration| answered(Acquired::Held(held(kind, NOW + left)), AMPLE, None);
-    assert_eq!(runs(LeaseKind::Drain, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Drained));
-    assert_eq!(runs(LeaseKind::Exclusive, 9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Held));
+    let runs = |left: Duration| answered(Acquired::Held(held(LeaseKind::Drain, NOW + left)), AMPLE, None);
+    assert_eq!(runs(9 * SECOND), AcquireStep::Requeue(9 * SECOND, RequeueReason::Drained));
     // The delay is at least `SHORT_WAIT`.
-    assert_eq!(
-        runs(LeaseKind::Drain, Duration::from_millis(1)),
-        AcquireStep::Requeue(SHORT_WAIT, RequeueReason::Drained)
-    );
+    assert_eq!(runs(Duration::from_millis(1)), AcquireStep::Requeue(SHORT_WAIT, RequeueReason::Drained));
 }
 
 #[test]
-fn exclusive_lease_is_polled_while_function_time_is_left() {
+fn wake_up_follows_exclusive_lease_after_its_age() {
     let look = Some(Duration::from_millis(50));
-    let looks = |state: EntityState, left| answered(Acquired::Held(state), left, look);
-    let exclusive = || held(LeaseKind::Exclusive, NOW + LEASE);
-    let soon = AcquireStep::LookWithin(Duration::from_millis(50));
-    assert_eq!(looks(exclusive(), AMPLE), soon);
-    assert_eq!(looks(EntityState { handover: Some(NOW), ..held(LeaseKind::Drain, NOW + LEASE) }, AMPLE), soon);
-    assert!(matches!(
-        looks(held(LeaseKind::Drain, NOW + LEASE), AMPLE),
-        AcquireStep::Requeue(_, RequeueReason::Drained)
-    ));
-    let enough = MARGIN + Duration::from_millis(50);
-    assert_eq!(looks(exclusive(), enough), soon);
-    assert!(matches!(
-        looks(exclusive(), enough - Duration::from_millis(1)),
-        AcquireStep::Requeue(_, RequeueReason::Held)
-    ));
+    for (age, left, delay) in [(0, 15, 1), (1, 15, 1), (4, 13, 4), (60, 11, 11), (3600, 1, 1)] {
+        let now = NOW + age * SECOND;
+        let seen = held(LeaseKind::Exclusive, now + left * SECOND);
+        let step = acquire_step(Acquired::Held(seen), now, AMPLE, look, SECOND);
+        assert_eq!(step, AcquireStep::Requeue(delay * SECOND, RequeueReason::Held), "{age} {left}");
+    }
+}
+
+#[test]
+fn row_is_polled_only_while_drain_hands_over() {
+    let look = Duration::from_millis(50);
+    let marked = |left| EntityState { handover: Some(NOW), ..held(LeaseKind::Drain, NOW + left) };
+    let looks = |state, left| answered(Acquired::Held(state), left, Some(look));
+    assert_eq!(looks(marked(LEASE), AMPLE), AcquireStep::LookWithin(look));
+    let unmarked = looks(held(LeaseKind::Drain, NOW + LEASE), AMPLE);
+    assert_eq!(unmarked, AcquireStep::Requeue(LEASE, RequeueReason::Drained));
+    let requeue = AcquireStep::Requeue(SHORT_WAIT, RequeueReason::Drained);
+    assert_eq!(looks(marked(LEASE), MARGIN + look), AcquireStep::LookWithin(look));
+    assert_eq!(looks(marked(LEASE), MARGIN + look - Duration::from_millis(1)), requeue);
+    assert_eq!(answered(Acquired::Held(marked(LEASE)), AMPLE, None), requeue);
     // The wait ends when the lease expires.
     let short = Duration::from_millis(20);
-    assert_eq!(looks(held(LeaseKind::Exclusive, NOW + short), AMPLE), AcquireStep::LookWithin(short));
+    assert_eq!(looks(marked(short), AMPLE), AcquireStep::LookWithin(short));
 }
 
 #[test]
@@ -115,7 +116,7 @@ fn acquire_is_refused_if_row_missing_or_leased() {
 
 #[test]
 fn drain_result_deletes_replaces_or_keeps_wake_up() {
-    let wake_up = |token| WakeUp { entity: entity(), token };
+    let wake_up = |token| WakeUp { token, gap: Some(8), ..WakeUp::of(&entity()) };
     let of = |token, is_replaced, drained| disposition(&wake_up(token), is_replaced, drained, LEASE);
     let reason = RequeueReason::Held;
     let not_now = Drained::Requeue(SECOND, reason);
@@ -129,16 +130,19 @@ fn drain_result_deletes_replaces_or_keeps_wake_up() {
         for drained in [not_now, awaits, Drained::Lost, Drained::Failed] {
             assert_eq!(of(token, true, drained), Disposition::Delete);
         }
+        let (delay, reason) = (Duration::ZERO, RequeueReason::Suspect);
+        let soon = Disposition::Replace(wake_up(token), delay, reason);
+        assert_eq!(of(token, true, Drained::Requeue(delay, reason)), soon);
     }
 }
 
 #[test]
 fn wake_up_with_outdated_token_is_deleted() {
     let of = |token| {
-        let wake_up = WakeUp { entity: entity(), token };
+        let wake_up = WakeUp { token, ..WakeUp::of(&entity()) };
         disposition(&wake_up, false, Drained::Awaits(FencingToken(70), SECOND), LEASE)
     };
-    let awaited = Disposition::Replace(WakeUp { entity: entity(), token: Some(70) }, SECOND, RequeueReason::Retry);
+    let awaited = Disposition::Replace(WakeUp::under(&entity(), FencingToken(70)), SECOND, RequeueReason::Retry);
     assert_eq!(of(Some(69)), Disposition::Delete);
     assert_eq!(of(Some(70)), awaited);
     assert_eq!(of(None), awaited);

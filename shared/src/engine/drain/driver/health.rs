@@ -1,8 +1,10 @@
 //! Asks a source's breaker whether a handler may start, and reports the result of the start.
 
+use std::time::Duration;
+
 use super::Driver;
 use crate::{
-    engine::breaker::{Change, Refused, StartResult, Ticket},
+    engine::breaker::{Change, StartResult, Ticket},
     handler::Outcome,
     protocol::{entity::SourceName, format::one_line},
     sources::Source,
@@ -10,7 +12,8 @@ use crate::{
 };
 
 impl Driver<'_> {
-    pub(super) fn admit(&self, source: &Source) -> Result<Ticket, Refused> {
+    /// Asks the source's breaker for a start. Returns the wait if the breaker refuses.
+    pub(super) fn admit(&self, source: &Source) -> Result<Ticket, Duration> {
         let fraction = self.drainer.store.env().fraction();
         let limit = source.handler_timeout;
         self.drainer.breakers.admit(&source.name, &self.drain.state().entity, self.monotonic(), limit, fraction)
@@ -21,10 +24,7 @@ impl Driver<'_> {
         let result = match outcome {
             Outcome::Done | Outcome::Commit(_) => StartResult::Success,
             Outcome::Retry { .. } | Outcome::Reject(_) => StartResult::Answered,
-            Outcome::Unanswered { error, .. } | Outcome::Unavailable { error, .. } | Outcome::NotNow { error, .. } => {
-                breakers.failed(name, &one_line(error));
-                StartResult::Unwell
-            }
+            Outcome::Unanswered { .. } | Outcome::Unavailable { .. } | Outcome::NotNow { .. } => StartResult::Unwell,
         };
         let fraction = self.drainer.store.env().fraction();
         match ticket.ended(now, result, fraction) {

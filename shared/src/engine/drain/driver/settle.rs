@@ -38,9 +38,11 @@ impl Driver<'_> {
     }
 
     /// Returns the write that carries out `decision` and keeps the lease. Once the drain's slice is
-    /// over, the write also marks the hand-over.
+    /// over, the write also marks the hand-over. An isolated drain's slice ends with the suspect,
+    /// because the worker can take no other batch meanwhile.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
-        let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
+        let is_over = self.slot.is_isolated() || self.monotonic() >= self.began + self.pace.slice;
+        let hands_over = self.drain.hands_over(decision.last(), is_over);
         Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
     }
 

@@ -7,7 +7,6 @@ use futures_util::future::{Either, select};
 use super::{Driver, Flow, HandlerRun, Next};
 use crate::{
     engine::{
-        breaker::Refused,
         drain::{
             DrainError, Drainer, PATIENCE,
             page::Page,
@@ -46,14 +45,7 @@ impl<'a> Driver<'a> {
         self.renewer.hold(self.in_flight.first_extension()).await?;
         let ticket = match self.admit(&source) {
             Ok(ticket) => ticket,
-            Err(Refused { wait, longest, error }) => {
-                let error = if error.is_empty() {
-                    "not started: other handlers of its source have not answered yet"
-                } else {
-                    &error
-                };
-                return follows(self.drain.held_back(wait, longest, error, &source, self.answered(Duration::ZERO)));
-            }
+            Err(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
         };
         if is_recorded {
             self.mark_start(self.drain.state().next()).await?;

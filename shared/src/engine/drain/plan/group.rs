@@ -94,7 +94,12 @@ impl Drain {
     /// If `group` is only the delivery in front, failed attempts at an earlier `latest` group do
     /// not count.
     pub fn tried(&self, group: Group) -> u32 {
-        if self.state.has_attempts_of_latest() && !group.is_several() { 0 } else { self.state.attempts }
+        if self.has_attempts_of(group) { self.state.attempts } else { 0 }
+    }
+
+    /// Returns whether the row's attempts are those of `group`, not of an earlier `latest` group.
+    pub(super) fn has_attempts_of(&self, group: Group) -> bool {
+        group.is_several() || !self.state.has_attempts_of_latest()
     }
 
     /// Returns the attempt's number if `group` starts now, counted from 1.

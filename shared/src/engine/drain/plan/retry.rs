@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::{Drain, Group, HANDOVER_DELAY, Step, park};
+use super::{Drain, Group, HANDOVER_DELAY, PageItem, Step, park};
 use crate::{
     handler::Outcome,
     protocol::{
-        attempt::{FailureClass, LONGEST_ASKED, OnFailure, Retries, jittered},
+        attempt::{FailureClass, LONGEST_ASKED, OnFailure, Retries},
         entity::Sequence,
         format::one_line,
     },
@@ -31,14 +31,16 @@ pub struct AnswerTiming {
     pub fraction: f64,
 }
 
-/// A start that did not settle its deliveries, or that a breaker refused.
+/// The error of a delivery that a breaker refused before its first start.
+pub(super) const NOT_TRIED: &str = "not tried: other orders of its source fail or hang";
+
+/// A start that did not settle its deliveries.
 struct Unsettled<'a> {
     class: FailureClass,
     error: String,
     group: Group,
     source: &'a Source,
     at: Timestamp,
-    is_started: bool,
 }
 
 impl Drain {
@@ -88,25 +90,18 @@ impl Drain {
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
     }
 
-    /// Returns the step for a delivery whose start a breaker refused.
+    /// Returns the step for a delivery whose start a breaker refused: the delivery waits for `wait`.
     ///
-    /// The delivery waits for at least the parameter `wait`. It backs off as if its destination
-    /// were unavailable, but its backoff is at most the parameter `longest`.
-    pub fn held_back(
-        &self,
-        wait: Duration,
-        longest: Duration,
-        error: &str,
-        source: &Source,
-        answered: AnswerTiming,
-    ) -> Step {
-        let AnswerTiming { at, fraction, .. } = answered;
-        let waited = self.retries(at).waited(FailureClass::Unavailable);
-        let own = source.retry.doubled(FailureClass::Unavailable, waited, fraction).min(jittered(longest, fraction));
-        let error = self.state.last_error.as_deref().unwrap_or(error);
-        let start = Unsettled::of(FailureClass::Unavailable, error, Group::ONE, source, at);
-        let wait = wait.max(own);
-        self.unsettled(Unsettled { is_started: false, ..start }, wait, wait)
+    /// The refusal counts nothing and reaches no limit, because the delivery was not tried. If the
+    /// delivery already waits for an unavailable destination, this time goes on.
+    pub fn held_back(&self, wait: Duration, source: &Source, at: Timestamp) -> Step {
+        let wait = no_sooner(wait, source);
+        let retries = match self.retries(at) {
+            retries if retries.waited(FailureClass::Unavailable).is_zero() => retries,
+            retries => retries.waiting(FailureClass::Unavailable, wait),
+        };
+        let error = self.state.last_error.clone().unwrap_or_else(|| NOT_TRIED.into());
+        Step::Retry { is_started: false, attempts: self.state.attempts, retries, one_by_one: None, wait, error }
     }
 
     /// Returns the step after `start`.
@@ -115,18 +110,22 @@ impl Drain {
     /// that is longer. The longer of this actual wait and `counted` is added to the delivery's
     /// total wait of the same class, which the source limits.
     fn unsettled(&self, start: Unsettled<'_>, wait: Duration, counted: Duration) -> Step {
-        let Unsettled { class, error, group, source, at, is_started } = start;
-        let retries = self.retries(at);
+        let Unsettled { class, error, group, source, at } = start;
+        let mut retries = self.retries(at);
+        if !self.has_attempts_of(group) {
+            retries.failures = 0;
+        }
         // An unavailable destination began nothing. So no attempt counts, and the group stays together.
         let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
         // DynamoDB's TTL could delete a delivery that waits for longer.
         let is_over = retries.waited(class) >= self.memory.retention / 2;
-        if is_over || source.retry.gives_up(class, attempts, retries.waited(class)) {
+        if is_over || source.retry.gives_up(class, &retries) {
             let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };
             return match (group.is_several(), source.on_failure) {
                 (true, _) => self.apart(group, HANDOVER_DELAY, error, source, carried),
-                (_, OnFailure::Park) => Step::Park { attempts, error, carried },
+                (_, OnFailure::Park) if self.is_followed_by(source) => Step::Park { attempts, error, carried },
+                (_, OnFailure::Park) => park(attempts, error),
                 (_, on_failure) => self.give_up(on_failure, attempts, error),
             };
         }
@@ -143,7 +142,14 @@ impl Drain {
         };
         let wait = no_sooner(wait, source);
         let retries = retries.after(class, wait.max(counted));
-        Step::Retry { is_started, attempts, retries, one_by_one, wait, error }
+        Step::Retry { is_started: true, attempts, retries, one_by_one, wait, error }
+    }
+
+    /// Returns whether the delivery behind the one in front is read, and comes from `source`. Only
+    /// then may it inherit waits for the source's destination.
+    fn is_followed_by(&self, source: &Source) -> bool {
+        let next = self.page.items.get(1).and_then(PageItem::delivery);
+        next.is_some_and(|next| next.source() == &source.name)
     }
 
     /// Returns the retries of the delivery in front.
@@ -173,7 +179,7 @@ impl Drain {
 
 impl<'a> Unsettled<'a> {
     fn of(class: FailureClass, error: &str, group: Group, source: &'a Source, at: Timestamp) -> Self {
-        Self { class, error: one_line(error), group, source, at, is_started: true }
+        Self { class, error: one_line(error), group, source, at }
     }
 }
 

@@ -27,7 +27,14 @@ use crate::{
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const STARTED: Step = Step::Start { is_recorded: false, group: Group::ONE };
 const SECOND: Duration = Duration::from_secs(1);
-const MOMENT: Moment = Moment { now: NOW, left: Duration::from_secs(100), is_alone: false, is_spent: false };
+const MOMENT: Moment = Moment {
+    now: NOW,
+    left: Duration::from_secs(100),
+    is_alone: false,
+    is_spent: false,
+    patience: SECOND,
+    pause: Duration::ZERO,
+};
 
 fn entity() -> EntityKey {
     EntityKey::parse("shop/order/1").unwrap()
@@ -188,7 +195,7 @@ fn valid_yield_request_precedes_waiting_deliveries() {
 }
 
 #[test]
-fn drain_hands_over_if_wait_exceeds_a_second() {
+fn drain_hands_over_if_wait_exceeds_patience() {
     let waits = |wait: Duration, left: Duration| {
         let state = EntityState { retry_at: Some(NOW + wait), ..row(7, 8) };
         next(&drain(state, 1), Moment { left, ..MOMENT })
@@ -200,16 +207,22 @@ fn drain_hands_over_if_wait_exceeds_a_second() {
     let short = MARGIN + SECOND - Duration::from_millis(1);
     assert_eq!(waits(SECOND, short), Step::HandOver(SECOND, RequeueReason::Retry));
     assert_eq!(waits(Duration::ZERO, MOMENT.left), STARTED);
+    let state = EntityState { retry_at: Some(NOW + SECOND), ..row(7, 8) };
+    let hurried = Moment { patience: SECOND / 10, ..MOMENT };
+    assert_eq!(next(&drain(state, 1), hurried), Step::HandOver(SECOND, RequeueReason::Retry));
 }
 
 #[test]
-fn drain_hands_over_immediately_at_slice_end() {
+fn drain_hands_over_at_slice_end() {
     assert_eq!(after(|state| state.handover = Some(NOW)), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
     let waits = |state: &mut EntityState| {
         state.handover = Some(NOW);
         state.retry_at = Some(NOW + SECOND);
     };
     assert_eq!(after(waits), Step::HandOver(Duration::ZERO, RequeueReason::Slice));
+    let state = EntityState { handover: Some(NOW), ..row(7, 8) };
+    let crowded = Moment { pause: 3 * SECOND, ..MOMENT };
+    assert_eq!(next(&drain(state, 1), crowded), Step::HandOver(3 * SECOND, RequeueReason::Slice));
 }
 
 #[test]
@@ -516,7 +529,7 @@ proptest! {
             ..row(7, 7 + waiting)
         };
         let drain = drain(state, read.min(waiting));
-        let moment = Moment { now: NOW, left: Duration::from_millis(left), is_alone, is_spent };
+        let moment = Moment { left: Duration::from_millis(left), is_alone, is_spent, ..MOMENT };
         let step = next(&drain, moment);
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && !holds && suspect < VANISHED_BEFORE_START;
         match step {
@@ -528,7 +541,7 @@ proptest! {
             }
             Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
             Step::Release => prop_assert!(blocked || holds),
-            Step::Wait(wait) => prop_assert!(wait <= SHORT_WAIT && yields == 0 && moment.left >= wait + MARGIN),
+            Step::Wait(wait) => prop_assert!(wait <= moment.patience && yields == 0 && moment.left >= wait + MARGIN),
             Step::HandOver(..) | Step::Block(_) | Step::AwaitIsolation(_) | Step::AwaitGap => {}
             other => prop_assert!(false, "{other:?}"),
         }
@@ -554,7 +567,7 @@ fn drain_hands_over_before_delivery_of_paused_source() {
 
 #[test]
 fn step_outcome_names_settlement_retry_or_block() {
-    let held_back = drain(row(7, 9), 2).held_back(SECOND, SECOND, "no", &source(""), with(0.0));
+    let held_back = drain(row(7, 9), 2).held_back(SECOND, &source(""), NOW);
     for (step, outcome) in [
         (Step::Settle(Settlement::Repeat), Some("repeat")),
         (Step::Settle(Settlement::Parked), Some("parked")),

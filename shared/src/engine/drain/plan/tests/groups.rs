@@ -2,7 +2,7 @@
 
 use super::{
     super::group::GROUP_BYTES,
-    retry::{crashed, waited},
+    retry::{crashed, failed, waited},
     *,
 };
 
@@ -180,7 +180,7 @@ fn not_now_outcome_does_not_split_the_group() {
 fn final_failed_attempt_under_policy_latest_splits_the_group() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n");
     let fails = |attempts| {
-        let drain = roomy(EntityState { attempts, ..row(7, 20) }, 9, page(5));
+        let drain = roomy(failed(attempts, row(7, 20)), 9, page(5));
         match drain.answered(Outcome::retry(""), latest(5), &source, with(1.0)) {
             Step::Retry { attempts, one_by_one, .. } => (attempts, one_by_one),
             step => panic!("{step:?}"),
@@ -197,16 +197,16 @@ fn final_failed_attempt_under_policy_latest_splits_the_group() {
 fn attempts_under_policy_latest_park_no_other_delivery() {
     let options = "retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\ndeliver = 'latest'\n";
     let retries = crashed(3);
-    let failed = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
-    assert_eq!(group(&failed(Some(Sequence(7))), options), latest(5));
-    assert!(matches!(failed(None).next(&MOMENT, found(options).as_ref()), Step::Park { attempts: 3, .. }));
+    let tried = |one_by_one| roomy(EntityState { attempts: 3, retries, one_by_one, ..row(7, 20) }, 9, page(5));
+    assert_eq!(group(&tried(Some(Sequence(7))), options), latest(5));
+    assert!(matches!(tried(None).next(&MOMENT, found(options).as_ref()), Step::Park { attempts: 3, .. }));
 }
 
 /// The source may have been changed from `latest` to `each` after the latest delivery failed.
 #[test]
 fn attempts_under_policy_latest_do_not_count_after_change_to_each() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
-    let stood_for = |one_by_one| EntityState { attempts: 2, one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) };
+    let stood_for = |one_by_one| failed(2, EntityState { one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) });
     let alone = roomy(stood_for(7), 9, page(5));
     assert_eq!((alone.attempt(Group::ONE), alone.attempt(latest(5))), (1, 3));
     let answered = |drain: &Drain, outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));

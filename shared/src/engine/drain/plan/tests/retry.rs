@@ -1,6 +1,6 @@
 //! Tests of the step after a start that did not settle its delivery.
 
-use super::*;
+use super::{super::retry::NOT_TRIED, *};
 
 pub(super) fn crashed(times: u8) -> Retries {
     (0..times).fold(Retries::default(), |retries, _| retries.crashed())
@@ -68,6 +68,12 @@ fn not_now_outcome_waits_and_counts_no_attempt() {
     assert_eq!(requeue(1, asked(77 * SECOND), 0.5), step(1, 77 * SECOND));
     assert_eq!(requeue(1, asked(86_400 * SECOND * 9), 0.5), step(1, 86_400 * SECOND));
     assert_eq!(requeue(1, asked(Duration::ZERO), 0.5), step(1, 5 * SECOND));
+}
+
+/// Returns `state` after failed attempts.
+pub(super) fn failed(attempts: u32, state: EntityState) -> EntityState {
+    let retries = (0..attempts).fold(state.retries, |retries, _| retries.after(FailureClass::Failed, SECOND));
+    EntityState { attempts, retries, ..state }
 }
 
 pub(super) fn waited(class: FailureClass, wait: Duration) -> EntityState {
@@ -140,32 +146,63 @@ fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
 }
 
 #[test]
-fn start_refused_by_breaker_waits_as_for_unavailable_destination() {
-    let held = |state: EntityState, longest| {
-        drain(state, 2).held_back(
-            2 * SECOND,
-            longest,
-            "others failed",
-            &source("retry = { attempts = 1 }\n"),
-            with(1.0),
-        )
+fn refused_start_counts_nothing_and_reaches_no_limit() {
+    let limits = "retry = { attempts = 1, for = \"0s\", unanswered_for = \"0s\", unavailable_for = \"0s\" }\n";
+    let held = |state: EntityState, options: &str| {
+        let options = format!("{limits}{options}");
+        match drain(state, 2).held_back(2 * SECOND, &source(&options), NOW) {
+            Step::Retry { is_started: false, attempts, retries, one_by_one: None, wait, error } => {
+                assert_eq!(wait, 2 * SECOND);
+                (attempts, retries, error)
+            }
+            other => panic!("{other:?}"),
+        }
     };
-    let step = |retries: Retries, attempts, wait, error: &str| {
-        let retries = retries.after(FailureClass::Unavailable, wait);
-        Step::Retry { is_started: false, attempts, retries, one_by_one: None, wait, error: error.into() }
+    for options in ["", "on_failure = \"block\"\n"] {
+        assert_eq!(held(row(7, 9), options), (0, Retries::default(), NOT_TRIED.into()));
+        for class in [FailureClass::Failed, FailureClass::Unanswered] {
+            let tried = waited(class, 500 * SECOND);
+            let tried = EntityState { retries: tried.retries.crashed(), ..tried };
+            assert_eq!(held(tried.clone(), options), (3, tried.retries, "before".into()), "{class:?}");
+        }
+        // The delivery already waits for its destination.
+        let tried = waited(FailureClass::Unavailable, 500 * SECOND);
+        let retries = tried.retries.waiting(FailureClass::Unavailable, 2 * SECOND);
+        assert_eq!(held(tried, options), (3, retries, "before".into()));
+    }
+}
+
+#[test]
+fn attempts_limit_counts_only_failed_starts() {
+    let source = source("retry = { attempts = 3 }\n");
+    let mut state = EntityState { last_error: Some("before".into()), ..row(7, 9) };
+    let (failed, unanswered, unavailable) =
+        (Outcome::retry("no"), Outcome::unanswered("no"), Outcome::unavailable("no"));
+    let outcomes = [&unanswered, &unavailable, &failed, &unanswered, &unanswered, &failed, &unanswered];
+    for outcome in outcomes {
+        let answered = drain(state.clone(), 2).answered(outcome.clone(), Group::ONE, &source, with(0.5));
+        let Step::Retry { attempts, retries, .. } = answered else { panic!("{answered:?}") };
+        (state.attempts, state.retries) = (attempts, retries.crashed());
+    }
+    assert_eq!((state.attempts, state.retries.failures), (6, 2));
+    assert_eq!(drain(state, 2).answered(failed, Group::ONE, &source, with(0.5)), aside(7, "no"));
+}
+
+#[test]
+fn delivery_of_another_source_inherits_no_waiting_time() {
+    let source = source("retry = { unavailable_for = \"300s\" }\n");
+    let carried = |next: &str| {
+        let mut other = incoming("D9", 9);
+        other.identity.source = SourceName::parse(next).unwrap();
+        let rows = vec![stored(&incoming("D8", 8), 8), stored(&other, 9)];
+        let mut drain = Drain::granted(waited(FailureClass::Unavailable, 300 * SECOND), MEMORY);
+        drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
+        match drain.answered(Outcome::unavailable("no"), Group::ONE, &source, with(0.5)) {
+            Step::Park { carried, .. } => carried.waited(FailureClass::Unavailable),
+            other => panic!("{other:?}"),
+        }
     };
-    assert_eq!(held(row(7, 9), 60 * SECOND), step(Retries::default(), 0, 2 * SECOND, "others failed"));
-    let state = waited(FailureClass::Unavailable, 30 * SECOND);
-    assert_eq!(held(state.clone(), 60 * SECOND), step(state.retries, 3, 41 * SECOND, "before"));
-    assert_eq!(
-        held(state.clone(), 10 * SECOND),
-        step(state.retries, 3, 10 * SECOND, "before"),
-        "at most five openings"
-    );
-    assert!(
-        matches!(held(waited(FailureClass::Unavailable, 500 * SECOND), SECOND), Step::Park { .. }),
-        "half of the retention"
-    );
+    assert_eq!([carried("shop"), carried("other")], [300 * SECOND, Duration::ZERO]);
 }
 
 #[test]
@@ -181,11 +218,12 @@ fn handler_error_is_stored_as_one_line() {
 
 #[test]
 fn last_failed_attempt_parks_or_blocks_as_configured() {
-    let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
+    let state = failed(1, row(7, 8));
+    let (retries, drain) = (state.retries, drain(state, 1));
     let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
-    assert_eq!(fails(blocks), Step::GiveUp(2, Retries::default(), "it broke".into()));
+    assert_eq!(fails(blocks), Step::GiveUp(2, retries, "it broke".into()));
 }
 
 #[test]
