@@ -5,10 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serializer::{
-    output::{self, Table},
-    say,
-};
+use serializer::output::Table;
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
 /// The number of metrics that the template's alarms watch, because an alarm is billed by its
@@ -44,7 +41,15 @@ const WAKE_UPS_PER_BURST: f64 = 1.5;
 /// The receives a minute while the queue is empty: each of the event source's five pollers waits 20
 /// seconds for a message.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
+/// The functions' own lines for one delivery.
 const LOG_BYTES: f64 = 800.0;
+/// The lines that Lambda writes for each invocation, as long as these.
+const LAMBDA_LINES: [&str; 2] = [
+    r#"{"time":"2026-11-25T12:00:00.000Z","type":"platform.start","record":{"requestId":"8b4f2d6e-3c1a-4f7b-9e5d-0a1b2c3d4e5f","functionArn":"arn:aws:lambda:us-east-1:123456789012:function:webhook-serializer-Ingest-AbCdEf012345","version":"$LATEST"}}"#,
+    r#"{"time":"2026-11-25T12:00:00.000Z","type":"platform.report","record":{"requestId":"8b4f2d6e-3c1a-4f7b-9e5d-0a1b2c3d4e5f","metrics":{"durationMs":14.870,"billedDurationMs":15,"memorySizeMB":256,"maxMemoryUsedMB":31},"status":"success"}}"#,
+];
+/// The lines `swept` and `job done`, once a minute.
+const SWEEP_LOG_BYTES: f64 = 480.0;
 /// The metrics that are always published, without detailed metrics. Each source adds one.
 const METRICS: f64 = 9.0;
 /// The minutes after which DynamoDB asks KMS for a table's key again, on each connection that
@@ -69,6 +74,9 @@ mod price {
     pub(super) const DASHBOARD_MONTH: f64 = 3.00;
     pub(super) const KEY_REQUEST: f64 = 0.03 / 10_000.0;
     pub(super) const KEY_MONTH: f64 = 1.00;
+    pub(super) const SECRET_MONTH: f64 = 0.40;
+    pub(super) const SECRET_READ: f64 = 0.05 / 10_000.0;
+    pub(super) const ADVANCED_MONTH: f64 = 0.05;
 }
 
 /// Returns how many of `unit` are free each month in every account.
@@ -83,6 +91,17 @@ fn free(unit: &str) -> f64 {
         "key requests" => 20_000.0,
         _ => 0.0,
     }
+}
+
+/// The kind of place where the sources document is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Document {
+    /// A Standard parameter of Parameter Store
+    Parameter,
+    /// An Advanced parameter
+    Advanced,
+    /// A secret of Secrets Manager
+    Secret,
 }
 
 /// The load that a bill is for.
@@ -109,6 +128,9 @@ pub struct Load {
     /// The tables have a KMS key of yours: the parameter `TableKeyArn`
     #[arg(long)]
     own_key: bool,
+    /// Where the sources document is
+    #[arg(long, value_enum, default_value = "parameter")]
+    document: Document,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
@@ -192,7 +214,9 @@ impl Load {
     /// Returns a load of `per_second` deliveries of 4 KB, from two sources, with one delivery
     /// in each handler start.
     pub(crate) fn each_second(per_second: f64, burst: f64, handler_ms: f64) -> Self {
-        Self { per_day: per_second * 86_400.0, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false }
+        let per_day = per_second * 86_400.0;
+        let document = Document::Parameter;
+        Self { per_day, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false, document }
     }
 
     pub(crate) fn dollars(&self) -> f64 {
@@ -243,12 +267,22 @@ impl Load {
         Item::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
     }
 
-    /// Returns the cost of reading the sources. A function reads them at most once a minute,
-    /// and only while it runs.
-    fn key_requests(&self, invocations: f64) -> Item {
+    /// Returns the cost of reading the sources. Each instance of a function reads them at most
+    /// once a minute, and only while it runs.
+    fn sources_read(&self, ingest_ms: f64, invocations: f64, ms_each: f64) -> Vec<Item> {
         let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
-        let reads = readings.min(self.deliveries()) + readings.min(invocations);
-        Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)
+        let by = |invocations: f64, ms_each: f64| (readings * instances(invocations, ms_each)).min(invocations);
+        let reads = by(self.deliveries(), ingest_ms) + by(invocations, ms_each);
+        let mut items = vec![Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)];
+        match self.document {
+            Document::Parameter => {}
+            Document::Advanced => items.push(Item::new("Advanced parameter", 1.0, "parameters", price::ADVANCED_MONTH)),
+            Document::Secret => items.extend([
+                Item::new("Secrets Manager", 1.0, "secrets", price::SECRET_MONTH),
+                Item::new("  its reads", reads, "secret reads", price::SECRET_READ),
+            ]),
+        }
+        items
     }
 
     /// Returns the cost of the user's own KMS key for the tables, if there is one.
@@ -257,10 +291,7 @@ impl Load {
             return Vec::new();
         }
         let periods = MINUTES / KEY_MINUTES;
-        let asked = |invocations: f64, ms_each: f64| {
-            let environments = (invocations * ms_each / (MINUTES * 60_000.0)).ceil();
-            invocations.min(periods * environments)
-        };
+        let asked = |invocations: f64, ms_each: f64| invocations.min(periods * instances(invocations, ms_each));
         let connections = asked(self.deliveries(), INGEST_MS)
             + asked(wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST)
             + asked(MINUTES, SCHEDULER_MS);
@@ -282,7 +313,9 @@ impl Load {
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
         let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
         let gb = self.table_gb();
-        let log_gb = self.deliveries() * LOG_BYTES / 1e9;
+        let invocations = self.deliveries() + wake_ups + MINUTES;
+        let log_bytes = self.deliveries() * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES + invocations * lambda_log_bytes();
+        let log_gb = log_bytes / 1e9;
         let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * DASHBOARD_QUERIES;
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), INGEST_MS));
@@ -300,8 +333,8 @@ impl Load {
             // timeout once.
             Item::new("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
-            self.key_requests(wake_ups),
         ]);
+        items.extend(self.sources_read(INGEST_MS, wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST));
         items.extend(self.table_key(wake_ups));
         items.extend([
             Item::observation("logs", log_gb, "log GB", price::LOG_GB),
@@ -333,13 +366,14 @@ impl Load {
         let batch = self.burst.clamp(1.0, 10.0);
         let batches = self.deliveries() / batch;
         let mut items = vec![self.front_door()];
-        items.extend(function("ingest", self.deliveries(), 10.0));
-        items.extend(function("worker", batches, 5.0 + batch * (self.handler_ms + more_ms)));
+        let (ingest_ms, batch_ms) = (10.0, 5.0 + batch * (self.handler_ms + more_ms));
+        items.extend(function("ingest", self.deliveries(), ingest_ms));
+        items.extend(function("worker", batches, batch_ms));
         let requests = self.deliveries() * chunks + 2.0 * batches;
         items.push(Item::new("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
         items.push(idle_receives(price::SQS_FIFO_REQUEST));
         items.extend(more);
-        items.push(self.key_requests(batches));
+        items.extend(self.sources_read(ingest_ms, batches, batch_ms));
         Bill::new(design, items)
     }
 
@@ -350,8 +384,8 @@ impl Load {
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
-    /// Prints the bill, then what other designs cost.
-    pub fn print(self) {
+    /// Returns the bill, then what other designs cost.
+    pub fn report(self) -> String {
         let load = Self { burst: self.burst.max(1.0), ..self };
         let bills = load.bills();
         let [(ours, _), ..] = &bills;
@@ -361,13 +395,6 @@ impl Load {
             items.row([item.name.into(), count(item.count), item.unit.into(), dollars(item.dollars), free]);
         }
         items.row(["in all".into(), String::new(), String::new(), dollars(ours.dollars()), dollars(ours.free())]);
-        output::print(items);
-        say!(
-            "\n{} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}.\n",
-            dollars(ours.dollars()),
-            dollars(ours.observation()),
-            dollars(ours.dollars() - ours.free())
-        );
         let mut designs = Table::new(&[
             "dollars a month, without observation",
             ">in all",
@@ -383,19 +410,38 @@ impl Load {
             let all = [bill.without_observation(), idle, fixed - idle, deliveries, per_million];
             designs.row(std::iter::once(bill.design.to_owned()).chain(all.map(dollars)));
         }
-        say!("{}", designs.to_string().trim_end());
-        say!(
-            "Idle queue and scheduler cost this even without deliveries. Observation is left out, because every design \
-             needs logs, metrics and alarms.\n"
-        );
-        say!(
-            "us-east-1, arm64, on demand. Free: AWS's monthly free tier that never expires. Assumed: bodies shrink to \
+        format!(
+            "{items}\n\
+             {} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}.\n\n\
+             {}\n\
+             Idle queue and scheduler cost this even without deliveries. Observation is left out, because every design \
+             needs logs, metrics and alarms.\n\n\
+             us-east-1, arm64, on demand. Free: AWS's monthly free tier that never expires. Assumed: bodies shrink to \
              {:.0} %, functions have {:.0} MB, rows are kept {RETENTION_DAYS} days, every metric has a value each hour, \
              the observability stack is deployed, and its dashboard is opened once a day.",
+            dollars(ours.dollars()),
+            dollars(ours.observation()),
+            dollars(ours.dollars() - ours.free()),
+            designs.to_string().trim_end(),
             COMPRESSION * 100.0,
             MEMORY_GB * 1024.0,
-        );
+        )
     }
+}
+
+/// Returns the bytes that Lambda logs for each invocation.
+fn lambda_log_bytes() -> f64 {
+    LAMBDA_LINES.iter().map(|line| line.len() as f64 + 1.0).sum()
+}
+
+/// Returns the cost of one invocation of a function with the template's memory, logs included.
+pub(crate) fn invocation_dollars(ms: f64) -> f64 {
+    price::INVOCATION + ms / 1000.0 * MEMORY_GB * price::GB_SECOND + lambda_log_bytes() / 1e9 * price::LOG_GB
+}
+
+/// Returns the instances of a function that run at once, on average, but at least one.
+fn instances(invocations: f64, ms_each: f64) -> f64 {
+    (invocations * ms_each / (MINUTES * 60_000.0)).ceil()
 }
 
 fn idle_receives(price: f64) -> Item {
@@ -416,89 +462,4 @@ fn count(count: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOAD: Load =
-        Load { per_day: 10_000.0, burst: 3.0, up_to: 1, body_kb: 4.0, handler_ms: 50.0, sources: 2.0, own_key: false };
-
-    fn table_writes(load: Load) -> f64 {
-        load.serializer().items.iter().find(|item| item.name == "table writes").expect("the item").count
-    }
-
-    #[test]
-    fn billed_writes_are_sum_of_delivery_and_burst_costs() {
-        // Each delivery costs three units: one for the claim, two for the row. Each burst costs four, and half a
-        // refused acquire.
-        assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);
-    }
-
-    #[test]
-    fn group_settles_in_one_write() {
-        let writes = |up_to| table_writes(Load { up_to, ..LOAD });
-        assert_eq!(writes(1) - writes(3), 100_000.0 * 2.0);
-        assert_eq!(writes(1) - writes(2), 100_000.0);
-        assert_eq!(writes(25), writes(3));
-    }
-
-    #[test]
-    fn doubled_load_doubles_all_but_fixed_costs() {
-        let twice = Load { per_day: 20_000.0, ..LOAD };
-        for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
-            assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);
-            assert_eq!(fixed, fixed_of_twice, "{}", bill.design);
-            // The sources are read at most once a minute.
-            let growing = |bill: &Bill| bill.without_observation() - fixed - bill.dollars_for("KMS, sources read");
-            assert!((growing(&twice) / growing(&bill) - 2.0).abs() < 0.02, "{}", bill.design);
-        }
-    }
-
-    #[test]
-    fn only_this_projects_bill_includes_observability() {
-        let [(ours, _), others @ ..] = LOAD.bills();
-        assert!(ours.observation() > 0.0 && ours.without_observation() < ours.dollars());
-        assert!(others.iter().all(|(bill, _)| bill.observation() == 0.0));
-    }
-
-    #[test]
-    fn free_tier_is_deducted_once() {
-        let bill = LOAD.serializer();
-        let free = |name: &str| bill.items.iter().find(|item| item.name == name).map(|item| item.free).unwrap();
-        assert_eq!((free("ingest"), free("worker")), (bill.dollars_for("ingest"), bill.dollars_for("worker")));
-        assert_eq!(free("table writes"), 0.0, "on demand has no free tier");
-        // Ten of eleven metrics and ten of 24 alarms are free.
-        assert!((bill.dollars_for("metrics") - free("metrics") - price::METRIC_MONTH).abs() < 1e-9);
-        assert!((free("alarms") - 10.0 * price::ALARM_MONTH).abs() < 1e-9);
-        // Items with the same unit share one free allowance.
-        let many = Load { per_day: 1e6, burst: 1.0, ..LOAD }.serializer();
-        let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
-        assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
-    }
-
-    #[test]
-    fn customer_managed_key_is_billed_per_call() {
-        let bill = Load { own_key: true, ..LOAD }.serializer();
-        // Each of three functions uses the key for each of two tables every five minutes.
-        assert_eq!(bill.dollars_for("KMS, tables"), 3.0 * 2.0 * 8_640.0 * price::KEY_REQUEST);
-        let more = bill.dollars() - LOAD.serializer().dollars();
-        assert!((more - price::KEY_MONTH - bill.dollars_for("KMS, tables")).abs() < 1e-9, "{more}");
-    }
-
-    #[test]
-    fn assumed_query_count_matches_the_dashboard() {
-        let template = include_str!("../../templates/observability.yaml");
-        assert_eq!(template.matches(r#""type": "log""#).count() as f64, DASHBOARD_QUERIES);
-    }
-
-    #[test]
-    fn assumed_metric_count_matches_telemetry() {
-        use webhook_serializer::telemetry::{Metric, Scope};
-        // These metrics are published only during an outage: an outage of a day costs a cent.
-        let rare = [Metric::Deferred, Metric::UnavailableSeconds];
-        let count = |scope| {
-            let counted = Metric::ALL.iter().filter(|metric| !rare.contains(metric) && metric.scope() == scope);
-            counted.count() as f64
-        };
-        assert_eq!((count(Scope::Overall), count(Scope::BySource)), (METRICS, 1.0));
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use distance::Distance;
-use figures::{bill::Load, scaling};
+use figures::{bill::Load, flood, scaling};
 use serializer::{
     output::{self, Table},
     say,
@@ -24,6 +24,8 @@ enum Command {
     Bench(Bench),
     /// Estimate a month's bill, item by item, beside SQS FIFO
     Bill(Load),
+    /// Compute what a flood of unsigned requests costs a day
+    Flood,
     /// Compute which of AWS's limits a rate meets, and what an hour of ten times the rate does
     Scaling,
 }
@@ -49,7 +51,11 @@ async fn main() -> ExitCode {
     let bench = match Command::parse() {
         Command::Bench(bench) => bench,
         Command::Bill(load) => {
-            load.print();
+            output::print(format_args!("{}\n", load.report()));
+            return ExitCode::SUCCESS;
+        }
+        Command::Flood => {
+            output::print(format_args!("{}\n", flood::report()));
             return ExitCode::SUCCESS;
         }
         Command::Scaling => {

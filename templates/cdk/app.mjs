@@ -15,6 +15,9 @@ for (const name of ["Ingest", "Worker", "Scheduler"]) {
   const code = new Asset(stack, `${name}Code`, { path: `${dist}/arm64/${name.toLowerCase()}.zip` });
   serializer.getResource(name).codeUri = { bucket: code.s3BucketName, key: code.s3ObjectKey };
 }
-// Grant the handler what else it touches, such as a table of yours:
-// myTable.grantReadWriteData(Role.fromRoleArn(stack, "WorkerRole", serializer.getResource("WorkerRole").attrArn));
+// Grant the handler what else it touches, such as a table of yours. Not by a grant of the table, whose inline policy would
+// look like a manual change of the role:
+// const role = Role.fromRoleArn(stack, "HandlerRole", serializer.getResource("WorkerRole").attrArn);
+// const use = new PolicyStatement({ actions: ["dynamodb:PutItem"], resources: [myTable.tableArn] });
+// new ManagedPolicy(stack, "HandlerRights", { roles: [role], statements: [use] });
 app.synth();

@@ -43,13 +43,14 @@ resource "aws_cloudformation_stack" "webhooks" {
   depends_on = [aws_s3_object.code]
 }
 
-# It reads the outputs of the core when it is deployed.
+# It reads the outputs of the core when it is deployed, and again with another value of Deployed.
 resource "aws_cloudformation_stack" "observability" {
   name          = "webhook-serializer-observability"
   template_body = file("${var.dist}/templates/observability.yaml")
   parameters = {
-    Core  = aws_cloudformation_stack.webhooks.name
-    Email = var.email
+    Core     = aws_cloudformation_stack.webhooks.name
+    Deployed = sha256(jsonencode(aws_cloudformation_stack.webhooks.outputs))
+    Email    = var.email
   }
   depends_on = [aws_cloudformation_stack.webhooks]
 }

@@ -4,7 +4,18 @@
 //! Commits also run on the embedded DynamoDB, which has to recognise a repeated transaction.
 
 use tests::{handlers::FailsFirst, prelude::*};
-use webhook_serializer::protocol::{entity::IdentityHash, inbox::Unblock, lease::RequestYield};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpListener,
+};
+use webhook_serializer::{
+    aws::{
+        Account,
+        dynamo::{DynamoTable, TableNames},
+    },
+    engine::store::Store,
+    protocol::{entity::IdentityHash, inbox::Unblock, lease::RequestYield, table::Transacted},
+};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -353,6 +364,50 @@ async fn dynamodb_commit_lands_once_despite_a_lost_reply() {
 fn counting(delivery: &Delivery, _: &Context) -> Outcome {
     let key = Key::named("totals", "order", delivery.entity().as_str());
     Outcome::Commit(vec![Write::update(key, vec![Change::add("n", 1)])])
+}
+
+/// DynamoDB refuses a repeated client token whose request differs. It may compare the requests' bytes.
+#[tokio::test]
+async fn repeated_transaction_sends_the_same_bytes() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+    let account = Account::local(url.clone(), url);
+    let names = TableNames { entities: "entities".into(), inbox: "inbox".into() };
+    let table = DynamoTable::new(account.dynamodb(&account.http_client()), names);
+    let store = Store::new(Arc::new(table), Env::system());
+    let attributes = || (0..20_u64).map(|n| (format!("a{n}").into(), Value::M([("b".into(), n.into())].into())));
+    let key = Key::named("totals", "order", "7");
+    let writes = [
+        Write::put(key.clone(), attributes().collect()),
+        Write::update(key, attributes().map(|(name, value)| Change::Set(name, value))),
+    ];
+    let answers = [(500, "InternalServerError"), (400, "TransactionInProgressException"), (200, "")];
+    let (landed, bodies) =
+        tokio::join!(store.transact(&writes, "token", PATIENCE), bodies_answered(&listener, &answers));
+    assert_eq!(landed.expect("the last one lands"), Transacted::Landed);
+    assert!(bodies[0].contains("token") && bodies.iter().all(|body| *body == bodies[0]), "{bodies:#?}");
+}
+
+/// Answers one request with each of these statuses and error types. Returns the requests' bodies.
+async fn bodies_answered(listener: &TcpListener, answers: &[(u16, &str)]) -> Vec<String> {
+    let mut bodies = Vec::new();
+    for (status, error) in answers {
+        let (stream, _) = listener.accept().await.expect("a connection");
+        let mut stream = BufReader::new(stream);
+        let (mut line, mut length) = (String::new(), 0);
+        while stream.read_line(&mut line).await.expect("a line") > 2 {
+            let header = line.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+            length = header.map_or(length, |(_, value)| value.trim().parse().expect("a number"));
+            line.clear();
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.expect("a body");
+        bodies.push(String::from_utf8(body).expect("JSON"));
+        let answer = format!("{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{error}\"}}");
+        let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", answer.len());
+        stream.write_all((head + &answer).as_bytes()).await.expect("it is sent");
+    }
+    bodies
 }
 
 /// The caller gave up the unblock and repeated it. If the first try landed late, it would lift a later block

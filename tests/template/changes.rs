@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     core,
-    document::{Deployed, Template},
+    document::{Deployed, Template, texts},
     observability,
 };
 
@@ -139,7 +139,8 @@ fn functions_keep_permission_to_read_old_sources_until_updated() {
         for function in ["Ingest", "Worker"] {
             // CloudFormation creates the new policy before it updates the function, and deletes the old
             // policy last.
-            assert_eq!(before.text(&format!("{function} DependsOn")), "ReadSources");
+            let depends = texts(before.at(&format!("{function} DependsOn")));
+            assert!(depends.contains(&"ReadSources".to_owned()), "{function}: {depends:?}");
         }
         assert_eq!(before.at("ReadSources Properties Roles"), &json!(["IngestRole", "WorkerRole"]));
         for after in all.iter().skip(place + 1) {

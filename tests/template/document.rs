@@ -101,6 +101,15 @@ pub fn text(value: &Value) -> String {
     }
 }
 
+/// Returns the texts of a list, or the value's only text.
+pub fn texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Null => Vec::new(),
+        Value::Array(all) => all.iter().map(text).collect(),
+        one => vec![text(one)],
+    }
+}
+
 struct Evaluation<'a> {
     template: &'a Value,
     core: &'a BTreeMap<String, String>,
@@ -125,7 +134,7 @@ impl Evaluation<'_> {
                 let globals = self.evaluated(&template["Globals"]["Function"]).unwrap_or_default();
                 merge(&mut resource["Properties"], globals);
             }
-            self.used.extend(resource["DependsOn"].as_str().map(str::to_owned));
+            self.used.extend(texts(&resource["DependsOn"]));
             edges.insert(name.clone(), std::mem::take(&mut self.used));
             made.insert(name.clone(), resource);
         }

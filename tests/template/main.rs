@@ -13,6 +13,7 @@ mod on_aws;
 mod other_tools;
 mod pages;
 mod project;
+mod rights;
 mod roles;
 mod rules;
 mod storage;
@@ -24,6 +25,8 @@ use serializer::stack::Stack;
 
 /// The ARN of a secret in Secrets Manager.
 const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd";
+
+const TEMPLATES: [&str; 3] = ["template.yaml", "templates/observability.yaml", "templates/domain.yaml"];
 
 fn core() -> Template {
     Template::read("template.yaml")

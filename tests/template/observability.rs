@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use webhook_serializer::telemetry::{Metric, NAMESPACE, Scope};
 
 use crate::{
-    core,
+    TEMPLATES, core,
     document::{Deployed, Template},
+    file,
 };
 
 /// The messages and fields of the functions' log lines.
@@ -52,21 +53,38 @@ fn every_alarm_has_published_metric_and_runbook() {
     assert_eq!(pages, files);
 }
 
-/// Returns whether the alarm is on after these values, of which the newest is last, by CloudWatch's rules.
-fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
+/// The periods that CloudWatch looks at beyond those that an alarm evaluates. It may be more; AWS's
+/// examples have two.
+const FURTHER: usize = 2;
+
+/// Returns the alarm's state after these values, one a period, of which the newest is last, by
+/// CloudWatch's rules: it evaluates the newest values that it finds, however old, and fills up with
+/// missing ones only if it finds too few.
+fn state(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> &'static str {
     let text = |property: &str| deployed.at(&format!("{alarm} Properties {property}")).as_str().map(str::to_owned);
     let number = |property: &str| text(property).map(|text| text.parse::<f64>().expect("a number"));
     let periods = number("EvaluationPeriods").expect("it is needed") as usize;
     let needed = number("DatapointsToAlarm").map_or(periods, |needed| needed as usize);
     let threshold = number("Threshold").expect("it is needed");
-    let breaches = |value: f64| match text("ComparisonOperator").as_deref() {
-        Some("GreaterThanOrEqualToThreshold") => value >= threshold,
-        Some("LessThanThreshold") => value < threshold,
+    let breaches = |value: &f64| match text("ComparisonOperator").as_deref() {
+        Some("GreaterThanOrEqualToThreshold") => *value >= threshold,
+        Some("LessThanThreshold") => *value < threshold,
         other => panic!("{alarm}: {other:?}"),
     };
-    let missing = text("TreatMissingData").as_deref() == Some("breaching");
-    let value = |place: usize| values.len().checked_sub(place + 1).and_then(|place| values[place]);
-    (0..periods).filter(|place| value(*place).map_or(missing, breaches)).count() >= needed
+    let range = &values[values.len().saturating_sub(periods + FURTHER)..];
+    let found: Vec<f64> = range.iter().rev().filter_map(|value| *value).take(periods).collect();
+    let breaching = found.iter().filter(|value| breaches(value)).count();
+    match text("TreatMissingData").as_deref() {
+        Some("missing") if found.is_empty() => "INSUFFICIENT_DATA",
+        Some("missing") if breaching == found.len() => "ALARM",
+        Some("missing" | "notBreaching") if breaching < needed => "OK",
+        Some("missing" | "notBreaching") => "ALARM",
+        other => panic!("{alarm}: {other:?}"),
+    }
+}
+
+fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
+    state(deployed, alarm, values) == "ALARM"
 }
 
 #[test]
@@ -90,7 +108,8 @@ fn alarm_fires_exactly_at_the_threshold() {
         ("RefusedAlarm", rest(0.0, 1), rest(1.0, 1)),
         ("UnavailableAlarm", rest(3.0, 1), rest(2.0, 1)),
         ("NotFedAlarm", rest(1.0, 2), vec![Some(1.0), Some(0.0)]),
-        ("SourcesNotReadAlarm", rest(1.0, 3), vec![Some(1.0), Some(0.0), Some(1.0)]),
+        // Nothing is counted while the document can be read.
+        ("SourcesNotReadAlarm", vec![Some(1.0), None, Some(1.0), None, Some(1.0)], vec![Some(1.0), None, Some(1.0)]),
         ("InversionsAlarm", rest(100.0, 1), rest(99.0, 1)),
         ("QueueStuckAlarm", rest(1170.0, 1), rest(1169.0, 1)),
         // The sweep reads an order once an hour. The alarm lasts until the sweep reads the order again.
@@ -102,33 +121,28 @@ fn alarm_fires_exactly_at_the_threshold() {
         assert!(!rings(alarm, &[None]), "{alarm}: nothing was measured");
     }
     assert!(deployed.of_type("AWS::CloudWatch::Alarm").into_keys().eq(tried), "each alarm is tried");
+    let said = deployed.text("SourcesNotReadAlarm Properties AlarmDescription").to_owned();
+    for text in [said, file("docs/runbooks/sources-not-read.md")] {
+        assert!(text.to_lowercase().contains("in three periods of five minutes"), "they may lie apart: {text}");
+    }
 }
 
-/// Returns the states that a new alarm reports to its topic while these values arrive, one a minute, by
-/// CloudWatch's rules. An alarm begins in `INSUFFICIENT_DATA` and acts when its state changes.
-fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'static str> {
-    let at = |property: &str| deployed.at(&format!("{alarm} Properties {property}"));
-    assert_eq!(at("Period"), "60", "{alarm}: a value a minute");
-    let periods: usize = at("EvaluationPeriods").as_str().expect("a number").parse().expect("a number");
-    let (mut state, mut reported) = ("INSUFFICIENT_DATA", Vec::new());
+/// Returns the states that a new alarm reports to its topic while these values arrive, one a period. An
+/// alarm begins in `INSUFFICIENT_DATA` and acts when its state changes.
+fn reported(deployed: &Deployed, alarm: &str, parts: &[(Option<f64>, usize)]) -> Vec<&'static str> {
+    let values: Vec<_> = parts.iter().flat_map(|(value, periods)| vec![*value; *periods]).collect();
+    let (mut before, mut reported) = ("INSUFFICIENT_DATA", Vec::new());
     for end in 1..=values.len() {
-        let window = &values[end.saturating_sub(periods)..end];
-        let is_known = window.iter().any(Option::is_some);
-        let next = match at("TreatMissingData").as_str() {
-            Some("ignore") if !is_known => state,
-            Some("missing") | None if !is_known => "INSUFFICIENT_DATA",
-            _ if rings(deployed, alarm, window) => "ALARM",
-            _ => "OK",
-        };
+        let next = state(deployed, alarm, &values[..end]);
         let actions = match next {
             "ALARM" => "AlarmActions",
             "OK" => "OKActions",
             _ => "InsufficientDataActions",
         };
-        if next != state && !at(actions).is_null() {
+        if next != before && !deployed.at(&format!("{alarm} Properties {actions}")).is_null() {
             reported.push(next);
         }
-        state = next;
+        before = next;
     }
     reported
 }
@@ -136,18 +150,77 @@ fn reported(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> Vec<&'s
 #[test]
 fn scheduler_alarm_fires_only_if_running_scheduler_stops() {
     let deployed = deployed();
-    let reported = |parts: &[(Option<f64>, usize)]| {
-        let values: Vec<_> = parts.iter().flat_map(|(value, minutes)| vec![*value; *minutes]).collect();
-        reported(&deployed, "SchedulerSilentAlarm", &values)
-    };
+    assert_eq!(deployed.at("SchedulerSilentAlarm Properties Period"), "60", "a value a minute");
+    let reported = |parts: &[(Option<f64>, usize)]| reported(&deployed, "SchedulerSilentAlarm", parts);
     let (runs, silent) = (Some(1.0), None);
     assert_eq!(reported(&[(silent, 30)]), [""; 0], "nothing ran yet");
     assert_eq!(reported(&[(silent, 3), (runs, 30)]), ["OK"]);
-    assert_eq!(reported(&[(runs, 30), (silent, 9), (runs, 30)]), ["OK"]);
+    assert_eq!(reported(&[(runs, 30), (silent, 10), (runs, 30)]), ["OK"], "ten minutes are not enough");
     let stopped = reported(&[(runs, 30), (silent, 60)]);
     assert!(matches!(stopped[..], ["OK", "ALARM" | "INSUFFICIENT_DATA"]), "rings once: {stopped:?}");
-    let mended = reported(&[(runs, 30), (silent, 10), (runs, 1)]);
+    let mended = reported(&[(runs, 30), (silent, 10 + FURTHER), (runs, 1)]);
     assert!(matches!(mended[..], ["OK", _, "OK"]), "ends with the next run: {mended:?}");
+    let said = deployed.text("SchedulerSilentAlarm Properties AlarmDescription").to_owned();
+    for text in [said, file("docs/runbooks/scheduler-silent.md")] {
+        assert!(text.contains("for more than ten minutes"), "{text}");
+    }
+}
+
+#[test]
+fn alarm_rings_once_for_repeats_while_it_is_on() {
+    let deployed = deployed();
+    let (parked, none) = (Some(1.0), None);
+    let reported = |parts: &[(Option<f64>, usize)]| reported(&deployed, "ParkedAlarm", parts);
+    assert_eq!(reported(&[(none, 1), (parked, 1), (none, FURTHER), (parked, 1), (none, 9)]), ["OK", "ALARM", "OK"]);
+    let later = [(none, 1), (parked, 1), (none, 1 + FURTHER), (parked, 1)];
+    assert_eq!(reported(&later), ["OK", "ALARM", "OK", "ALARM"]);
+    let page = file("docs/operating.md");
+    assert!(page.contains("What happens while an alarm is on sends no mail"), "the page says so");
+}
+
+#[test]
+fn new_alarms_report_ok_once() {
+    let deployed = deployed();
+    let alarms = deployed.of_type("AWS::CloudWatch::Alarm");
+    for alarm in alarms.keys() {
+        let counted = if *alarm == "SchedulerSilentAlarm" { Some(1.0) } else { None };
+        assert_eq!(reported(&deployed, alarm, &[(counted, 90)]), ["OK"], "{alarm}");
+    }
+    assert_eq!(alarms.len(), 19);
+    let page = file("docs/deploying.md");
+    assert!(page.contains("Nineteen alarms") && page.contains("each alarm reports `OK` once"), "the page says so");
+}
+
+/// CloudFormation may read another stack's outputs only for resources that change.
+#[test]
+fn every_reader_of_an_output_reads_deployed() {
+    for path in TEMPLATES {
+        let template = Template::read(path);
+        let mut readers = 0;
+        for (name, resource) in template.0["Resources"].as_object().expect("a mapping") {
+            if resource.to_string().contains("Fn::GetStackOutput") {
+                readers += 1;
+                let reads = resource["Properties"].to_string().contains(r#"{"Ref":"Deployed"}"#);
+                assert!(reads, "{path}: {name} may keep an old output");
+            }
+        }
+        assert!(readers > 0 || path == TEMPLATES[0], "{path} reads nothing");
+        let outputs = template.0["Outputs"].to_string();
+        assert!(!outputs.contains("Fn::GetStackOutput"), "{path}: an output is no resource");
+    }
+    for (path, how) in [
+        ("docs/deploying.md", "sam deploy --config-env observability --parameter-overrides Deployed=$(date +%s)"),
+        ("docs/deploying.md", "sam deploy --config-env domain --parameter-overrides Deployed=$(date +%s)"),
+        (
+            "docs/runbooks/restore.md",
+            "sam deploy --config-env observability --parameter-overrides Deployed=$(date +%s)",
+        ),
+        ("docs/without-rust.md", "Core=webhooks Deployed=$(date +%s)"),
+        (".ci/on-aws", "\"Deployed=$(date +%s)\""),
+        ("templates/terraform/main.tf", "Deployed = sha256(jsonencode(aws_cloudformation_stack.webhooks.outputs))"),
+    ] {
+        assert!(file(path).contains(how), "{path} does not give {how}");
+    }
 }
 
 #[test]

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::{
-    SECRET,
+    SECRET, TEMPLATES,
     asked::asked,
     core,
-    document::{Deployed, text},
+    document::{Deployed, Template, texts},
+    file,
     grants::{AskedByFunctions, Grants},
 };
 
@@ -48,6 +49,43 @@ fn roles_carry_the_permissions_boundary() {
         assert_eq!(without.at(&format!("{name} Properties PermissionsBoundary")), &Value::Null);
         let trust = json!([{ "Effect": "Allow", "Principal": { "Service": "lambda.amazonaws.com" }, "Action": "sts:AssumeRole" }]);
         assert_eq!(role["AssumeRolePolicyDocument"]["Statement"], trust, "{name}");
+    }
+}
+
+/// A second inline policy looks like a manual change of a role that declares its own. A drift-aware
+/// change set, the cure for manual changes, would remove it.
+#[test]
+fn role_with_inline_policies_has_no_second_one() {
+    for path in TEMPLATES {
+        let resources = &Template::read(path).0["Resources"];
+        for (name, policy) in resources.as_object().expect("a mapping") {
+            let kind = policy["Type"].as_str().expect("a type");
+            if ["AWS::IAM::Policy", "AWS::IAM::RolePolicy"].contains(&kind) {
+                let named = policy["Properties"].to_string();
+                let is_named = |role: &&String| named.contains(&format!("{{\"Ref\":\"{role}\"}}"));
+                let roles = resources.as_object().expect("a mapping").keys().filter(is_named);
+                let twice: Vec<_> =
+                    roles.filter(|role| !resources[*role]["Properties"]["Policies"].is_null()).collect();
+                assert!(twice.is_empty(), "{path}: {name} is a second inline policy of {twice:?}");
+            }
+        }
+    }
+    // A grant of the CDK to an imported role is an inline policy.
+    assert!(!file("templates/cdk/app.mjs").contains(".grant"), "the CDK's app advises a second inline policy");
+}
+
+/// A function that starts without a policy of its role may fail at its first request.
+#[test]
+fn function_depends_on_every_policy_of_its_role() {
+    let deployed = core().deployed(&[]);
+    for function in ["Ingest", "Worker", "Scheduler"] {
+        let depends = texts(deployed.at(&format!("{function} DependsOn")));
+        let policies = ["AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"].map(|kind| deployed.of_type(kind));
+        for (policy, properties) in policies.into_iter().flatten() {
+            if texts(&properties["Roles"]).contains(&format!("{function}Role")) {
+                assert!(depends.iter().any(|name| name == policy), "{function} may start before {policy}");
+            }
+        }
     }
 }
 
@@ -121,12 +159,4 @@ fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant
         grant("lambda:InvokeFunction", arn, &Value::Null);
     }
     wanted
-}
-
-/// Returns the texts of a list, or the value's only text.
-pub fn texts(value: &Value) -> Vec<String> {
-    match value {
-        Value::Array(all) => all.iter().map(text).collect(),
-        one => vec![text(one)],
-    }
 }

@@ -11,7 +11,9 @@ use aws_sdk_dynamodb::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
     operation::{
-        delete_item::DeleteItemError, put_item::PutItemError, transact_write_items::TransactWriteItemsError,
+        delete_item::DeleteItemError,
+        put_item::PutItemError,
+        transact_write_items::{TransactWriteItemsError, builders::TransactWriteItemsFluentBuilder},
         update_item::UpdateItemError,
     },
     types::{
@@ -26,8 +28,8 @@ use crate::{
     protocol::{
         keys::continuation_key,
         table::{
-            Action, Change, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write,
-            Written,
+            Action, Change, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError, TableName,
+            Transacted, Write, Written,
         },
     },
 };
@@ -258,19 +260,17 @@ impl DynamoTable {
         Ok(item.build())
     }
 
-    async fn transact_once(&self, writes: &[Write], token: &str) -> Result<Transacted, TableError> {
+    fn transaction(&self, writes: &[Write], token: &str) -> Result<TransactWriteItemsFluentBuilder, TableError> {
         if writes.iter().any(|write| self.intrudes(write)) {
             return Err(TableError::Invalid("the serializer's own tables are written by nobody else".into()));
         }
         let items = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
-        let sent = self
-            .client
-            .transact_write_items()
-            .set_transact_items(Some(items))
-            .client_request_token(token)
-            .set_return_consumed_capacity(self.capacity())
-            .send()
-            .await;
+        let request = self.client.transact_write_items().set_transact_items(Some(items)).client_request_token(token);
+        Ok(request.set_return_consumed_capacity(self.capacity()))
+    }
+
+    async fn send(&self, transaction: TransactWriteItemsFluentBuilder) -> Result<Transacted, TableError> {
+        let sent = transaction.send().await;
         match sent {
             Ok(output) => {
                 let units = output.consumed_capacity().iter().filter_map(ConsumedCapacity::capacity_units).sum();
@@ -438,7 +438,17 @@ impl Table for DynamoTable {
     }
 
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        Box::pin(self.transact_once(writes, token))
+        self.prepare(writes, token)()
+    }
+
+    fn prepare<'a>(&'a self, writes: &'a [Write], token: &'a str) -> Prepared<'a> {
+        // A clone keeps the order of its maps. Maps that are built anew have another order, and the
+        // request other bytes.
+        let transaction = self.transaction(writes, token);
+        Box::new(move || match transaction.clone() {
+            Ok(transaction) => Box::pin(self.send(transaction)),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        })
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {

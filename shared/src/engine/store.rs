@@ -85,7 +85,8 @@ impl Store {
 
     /// Runs `writes` in one transaction. The client token `token` makes retries idempotent.
     pub async fn transact(&self, writes: &[Write], token: &str, patience: Duration) -> Result<Transacted, StoreError> {
-        self.persist(patience, || self.table.transact(writes, token)).await.map(|answered| answered.outcome)
+        let send = self.table.prepare(writes, token);
+        self.persist(patience, send).await.map(|answered| answered.outcome)
     }
 
     pub async fn entity(&self, entity: &EntityKey, patience: Duration) -> Result<Option<EntityState>, StoreError> {

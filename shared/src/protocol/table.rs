@@ -497,6 +497,9 @@ pub struct Scanned {
     pub after: Option<Key>,
 }
 
+/// Sends a prepared transaction once at each call.
+pub type Prepared<'a> = Box<dyn Fn() -> BoxFuture<'a, Result<Transacted, TableError>> + Send + 'a>;
+
 /// A store of rows that supports conditional writes of single items, and transactions. Reads are
 /// strongly consistent, except `scan`.
 ///
@@ -508,6 +511,12 @@ pub trait Table: Send + Sync + 'static {
     /// Sends several writes, which land all together or not at all. For ten minutes, an identical
     /// call with the same `token` is the same transaction. The token has at most 36 characters.
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>>;
+
+    /// Prepares a transaction that may be sent several times. DynamoDB recognises a repetition only
+    /// if the request is the same, so its table builds the request once.
+    fn prepare<'a>(&'a self, writes: &'a [Write], token: &'a str) -> Prepared<'a> {
+        Box::new(move || self.transact(writes, token))
+    }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>>;
 

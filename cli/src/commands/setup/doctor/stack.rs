@@ -372,15 +372,19 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
 }
 
 /// Regions without Lambda Function URLs. The GovCloud regions, which are not listed, have none either.
-const WITHOUT_FUNCTION_URLS: [&str; 8] = [
+/// A test compares the list with `tests/template/regions.json`.
+const WITHOUT_FUNCTION_URLS: [&str; 11] = [
+    "ap-east-2",
     "ap-south-2",
     "ap-southeast-4",
     "ap-southeast-5",
+    "ap-southeast-6",
+    "ap-southeast-7",
     "ca-west-1",
     "eu-central-2",
-    "eu-south-2",
     "il-central-1",
     "me-central-1",
+    "mx-central-1",
 ];
 
 pub fn door(region: &str, stack: &Stack) -> Finding {

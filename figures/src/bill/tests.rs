@@ -1,0 +1,156 @@
+use super::*;
+
+const LOAD: Load = Load {
+    per_day: 10_000.0,
+    burst: 3.0,
+    up_to: 1,
+    body_kb: 4.0,
+    handler_ms: 50.0,
+    sources: 2.0,
+    own_key: false,
+    document: Document::Parameter,
+};
+
+/// The load of the pages.
+const SHOP: Load = Load { burst: 5.0, ..LOAD };
+
+fn count_of(load: Load, name: &str) -> f64 {
+    load.serializer().items.iter().find(|item| item.name == name).expect("the item").count
+}
+
+fn table_writes(load: Load) -> f64 {
+    count_of(load, "table writes")
+}
+
+#[test]
+fn billed_writes_are_sum_of_delivery_and_burst_costs() {
+    // Each delivery costs three units: one for the claim, two for the row. Each burst costs four, and half a
+    // refused acquire.
+    assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);
+}
+
+#[test]
+fn group_settles_in_one_write() {
+    let writes = |up_to| table_writes(Load { up_to, ..LOAD });
+    assert_eq!(writes(1) - writes(3), 100_000.0 * 2.0);
+    assert_eq!(writes(1) - writes(2), 100_000.0);
+    assert_eq!(writes(25), writes(3));
+}
+
+#[test]
+fn doubled_load_doubles_all_but_fixed_costs() {
+    let twice = Load { per_day: 20_000.0, ..LOAD };
+    for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
+        assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);
+        assert_eq!(fixed, fixed_of_twice, "{}", bill.design);
+        // The sources are read at most once a minute.
+        let growing = |bill: &Bill| bill.without_observation() - fixed - bill.dollars_for("KMS, sources read");
+        assert!((growing(&twice) / growing(&bill) - 2.0).abs() < 0.02, "{}", bill.design);
+    }
+}
+
+#[test]
+fn only_this_projects_bill_includes_observability() {
+    let [(ours, _), others @ ..] = LOAD.bills();
+    assert!(ours.observation() > 0.0 && ours.without_observation() < ours.dollars());
+    assert!(others.iter().all(|(bill, _)| bill.observation() == 0.0));
+}
+
+#[test]
+fn free_tier_is_deducted_once() {
+    let bill = LOAD.serializer();
+    let free = |name: &str| bill.items.iter().find(|item| item.name == name).map(|item| item.free).unwrap();
+    assert_eq!((free("ingest"), free("worker")), (bill.dollars_for("ingest"), bill.dollars_for("worker")));
+    assert_eq!(free("table writes"), 0.0, "on demand has no free tier");
+    // Ten of eleven metrics and ten of 24 alarms are free.
+    assert!((bill.dollars_for("metrics") - free("metrics") - price::METRIC_MONTH).abs() < 1e-9);
+    assert!((free("alarms") - 10.0 * price::ALARM_MONTH).abs() < 1e-9);
+    // Items with the same unit share one free allowance.
+    let many = Load { per_day: 1e6, burst: 1.0, ..LOAD }.serializer();
+    let taken = many.items.iter().filter(|item| item.unit == "queue requests").map(|item| item.free).sum::<f64>();
+    assert!((taken - 1e6 * price::SQS_REQUEST).abs() < 1e-9, "{taken}");
+}
+
+#[test]
+fn customer_managed_key_is_billed_per_call() {
+    let bill = Load { own_key: true, ..LOAD }.serializer();
+    // Each of three functions uses the key for each of two tables every five minutes.
+    assert_eq!(bill.dollars_for("KMS, tables"), 3.0 * 2.0 * 8_640.0 * price::KEY_REQUEST);
+    let more = bill.dollars() - LOAD.serializer().dollars();
+    assert!((more - price::KEY_MONTH - bill.dollars_for("KMS, tables")).abs() < 1e-9, "{more}");
+}
+
+#[test]
+fn assumed_query_count_matches_the_dashboard() {
+    let template = include_str!("../../../templates/observability.yaml");
+    assert_eq!(template.matches(r#""type": "log""#).count() as f64, DASHBOARD_QUERIES);
+}
+
+#[test]
+fn assumed_metric_count_matches_telemetry() {
+    use webhook_serializer::telemetry::{Metric, Scope};
+    // These metrics are published only during an outage: an outage of a day costs a cent.
+    let rare = [Metric::Deferred, Metric::UnavailableSeconds];
+    let count = |scope| {
+        let counted = Metric::ALL.iter().filter(|metric| !rare.contains(metric) && metric.scope() == scope);
+        counted.count() as f64
+    };
+    assert_eq!((count(Scope::Overall), count(Scope::BySource)), (METRICS, 1.0));
+}
+
+#[test]
+fn logs_contain_lambdas_lines_of_each_invocation() {
+    let own = 300_000.0 * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES;
+    // Deliveries, wake-ups and minutes.
+    let invocations = 300_000.0 + 90_000.0 + 43_200.0;
+    let lines = LAMBDA_LINES.iter().map(|line| line.len() as f64 + 1.0).sum::<f64>();
+    assert!((count_of(SHOP, "logs") * 1e9 - own - invocations * lines).abs() < 1.0);
+    assert!(
+        (1.5..2.5).contains(&(count_of(SHOP, "logs") * 1e9 / (300_000.0 * LOG_BYTES))),
+        "about twice the own lines"
+    );
+}
+
+#[test]
+fn each_instance_reads_the_sources_once_a_minute() {
+    // One instance of each function.
+    assert_eq!(count_of(SHOP, "KMS, sources read"), 2.0 * MINUTES);
+    // A thousand deliveries a second keep 15 instances of ingest busy, and 58 of the worker.
+    let busy = Load { per_day: 86_400_000.0, ..SHOP };
+    assert_eq!(count_of(busy, "KMS, sources read"), (15.0 + 58.0) * MINUTES);
+}
+
+#[test]
+fn place_of_sources_document_is_billed() {
+    let more = |document| {
+        let bill = |document| Load { document, ..SHOP }.serializer().dollars();
+        bill(document) - bill(Document::Parameter)
+    };
+    assert!((more(Document::Advanced) - 0.05).abs() < 1e-9);
+    // A dollar buys 200,000 reads.
+    assert!((more(Document::Secret) - 0.40 - 2.0 * MINUTES / 200_000.0).abs() < 1e-9);
+}
+
+#[test]
+fn figures_page_contains_the_current_bill() {
+    let report = SHOP.report();
+    let page = include_str!("../../../docs/figures.md");
+    let (table, rest) = report.split_once("\n\n").expect("a table");
+    for part in std::iter::once(table).chain(rest.split("\n\n")) {
+        assert!(page.contains(part.trim_end()), "put this into docs/figures.md:\n{report}");
+    }
+}
+
+#[test]
+fn deploying_page_names_the_current_bill() {
+    let [(ours, fixed), ..] = SHOP.bills();
+    let records = ours.dollars_for("logs") + ours.dollars_for("metrics");
+    let said = format!(
+        "pays ${} a month for the core ({:.0} cents when idle), ${} for logs and 11 metrics, and ${} for observability",
+        dollars(ours.without_observation()),
+        fixed * 100.0,
+        dollars(records),
+        dollars(ours.observation() - records),
+    );
+    assert!(include_str!("../../../docs/deploying.md").contains(&said), "docs/deploying.md: {said}");
+}
