@@ -351,10 +351,6 @@ async fn following_an_exclusive_lease_costs_few_requests() {
     let lease = world.acquire("test/a", LeaseKind::Exclusive, Duration::from_secs(600)).await;
     let drainer = world.drainer(Done);
     let sends = world.messages.sent();
-    for number in 2..300 {
-        world.append("test/a", &number.to_string()).await;
-    }
-    assert_eq!(world.messages.sent(), sends, "the first wake-up stands for all");
     let (requests, writes) = (table.requests(), table.writes());
     let work = world.work(std::slice::from_ref(&drainer));
     assert!(world.env.within(Duration::from_secs(511), work).await.is_none());
@@ -363,7 +359,7 @@ async fn following_an_exclusive_lease_costs_few_requests() {
     assert_eq!((table.requests() - requests, table.writes() - writes), (requeues, requeues), "a refused acquire each");
     world.store().run(&Release { lease: &lease }, PATIENCE).await.unwrap();
     world.work(&[drainer]).await;
-    assert_eq!(world.applied().len(), 299);
+    assert_eq!(world.applied(), ["1"]);
 }
 
 /// Each call takes 100 ms, so the elapsed time counts the sequential calls.

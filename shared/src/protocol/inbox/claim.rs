@@ -68,8 +68,6 @@ impl Operation for Claim<'_> {
 ///
 /// - A worker has a valid drain lease. Before it releases the lease, it empties the inbox or sends
 ///   a wake-up.
-/// - Somebody has a valid exclusive lease, and an earlier delivery waits, whose wake-up follows the
-///   lease.
 /// - A hand-over's wake-up is on its way. It counts as lost only when it is five minutes overdue.
 /// - A delivery waits for a retry, which has a wake-up of its own.
 /// - The entity is blocked or on hold. The operator who lets it continue sends a wake-up.
@@ -77,11 +75,8 @@ impl Operation for Claim<'_> {
 /// A wait for a rate limit alone does need a wake-up: if the inbox was empty, no wake-up is on its
 /// way.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
-    let is_leased = state.held.as_ref().is_some_and(|held| {
-        let is_followed = held.kind == LeaseKind::Drain || state.waiting() > 1;
-        is_followed && held.runs(now)
-    });
-    !(is_leased || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
+    let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
+    !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
 }
 
 #[derive(Debug, Clone)]
