@@ -156,7 +156,7 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     ] {
         let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
         let path = "/2015-03-31/functions/orders/invocations";
-        let asked = Call { method: "POST", path, headers: &[], body: &body };
+        let asked = Call { method: "POST", path, headers: &[], body: body.into() };
         let answered = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
         let answered: Value = serde_json::from_slice(&answered.body).unwrap();
         let judged = (answered["outcome"].as_str(), answer.objections(&answered));

@@ -61,7 +61,7 @@ impl Invoke {
             method: "POST",
             path: &path,
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],
-            body: &event,
+            body: event.into(),
         };
         match context.env().within(limit, self.lambda.send(asked, context.time_left())).await {
             Some(Ok(answer)) => answer::judge(&answer),

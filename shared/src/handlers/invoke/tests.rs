@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
+    aws::call::LONGEST_ANSWER,
     handlers::sample,
     protocol::entity::FencingToken,
     sources::Sources,
@@ -207,6 +208,27 @@ async fn oversized_event_is_rejected_without_lambda_call() {
     assert_eq!(endpoint.posts(), 0);
     let fits = delivery("7", "x".repeat(LIMIT - 1000));
     assert_eq!(invoke.handle(&fits, &within(TIME)).await.unwrap(), Outcome::Done);
+}
+
+/// Lambda itself sends no longer answer. Other endpoints may, even one without an end.
+#[tokio::test]
+async fn answer_longer_than_lambdas_limit_is_not_read() {
+    let padded = |length: usize| {
+        let padding = " ".repeat(length - DONE.len());
+        [DONE, padding.as_bytes()].concat()
+    };
+    for (length, expected) in [
+        (LONGEST_ANSWER, Outcome::Done),
+        (LONGEST_ANSWER + 1, Outcome::retry("the function's answer is longer than 6291556 bytes")),
+    ] {
+        let endpoint = Endpoint::start(move |_| Reply::of(&padded(length))).await;
+        assert_eq!(call(&orders(&endpoint)).await, expected, "{length}");
+    }
+    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 200 \r\n\r\n".to_vec())).await;
+    let expected = Outcome::retry("the function's answer is longer than 6291556 bytes");
+    assert_eq!(call(&orders(&endless)).await, expected);
+    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 503 \r\n\r\n".to_vec())).await;
+    assert_eq!(call(&orders(&endless)).await, Outcome::unavailable("Lambda answered 503"));
 }
 
 #[tokio::test]
