@@ -1,12 +1,12 @@
 use anyhow::{Context, Result};
 use axum::body::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use webhook_serializer::tls::Roots;
+use webhook_serializer::{handlers::forward::payload::Payload, tls::Roots};
 
 use crate::local::samples::Webhook;
 
@@ -24,8 +24,8 @@ pub struct Sender {
 
 #[derive(Debug, Clone)]
 enum Posting {
-    Plain(Client<HttpConnector, Full<Bytes>>),
-    Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    Plain(Client<HttpConnector, Payload>),
+    Encrypted(Client<HttpsConnector<HttpConnector>, Payload>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,10 +73,10 @@ impl Sender {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        self.send(request.body(Full::new(Bytes::from(body)))?).await
+        self.send(request.body(Bytes::from(body).into())?).await
     }
 
-    pub async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Result<Answer> {
+    pub async fn send(&self, request: hyper::Request<Payload>) -> Result<Answer> {
         let response = match &self.client {
             Posting::Plain(client) => client.request(request).await,
             Posting::Encrypted(client) => client.request(request).await,

@@ -26,6 +26,7 @@
 mod answer;
 mod client;
 pub mod headers;
+pub mod payload;
 mod redacted;
 #[cfg(test)]
 mod tests;

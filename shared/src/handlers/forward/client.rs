@@ -13,10 +13,8 @@ use std::{
     vec,
 };
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
@@ -32,6 +30,7 @@ use hyper_util::{
 use rustls::ClientConfig;
 use tower_service::Service;
 
+use super::payload::Payload;
 use crate::sources::destination::{AddressScope, address};
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -49,7 +48,7 @@ const HEADER_LINES: usize = 4096;
 const HEAD_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone)]
-pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
+pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Payload>);
 
 impl Client {
     pub(super) fn new(scope: AddressScope, tls: &ClientConfig) -> Self {
@@ -76,7 +75,7 @@ impl Client {
     }
 
     /// Sends a request, without following redirects. If the caller drops the future, the connection is closed.
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
+    pub(super) async fn send(&self, request: Request<Payload>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }

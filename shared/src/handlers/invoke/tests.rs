@@ -8,9 +8,14 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     aws::call::LONGEST_ANSWER,
-    handlers::sample,
-    protocol::entity::FencingToken,
+    engine::drain::GROUP_BYTES,
+    handlers::{event, sample},
+    protocol::{
+        delivery::Incoming,
+        entity::{EntityKey, FencingToken, Sequence},
+    },
     sources::Sources,
+    time::Timestamp,
     tls::{
         Roots,
         endpoint::{Endpoint, Reply},
@@ -208,6 +213,23 @@ async fn oversized_event_is_rejected_without_lambda_call() {
     assert_eq!(endpoint.posts(), 0);
     let fits = delivery("7", "x".repeat(LIMIT - 1000));
     assert_eq!(invoke.handle(&fits, &within(TIME)).await.unwrap(), Outcome::Done);
+}
+
+#[test]
+fn longest_group_fits_a_lambda_event() {
+    let field = "\u{1}".repeat(256);
+    let deliveries = [(); 25].map(|()| {
+        let incoming = Incoming {
+            entity: EntityKey::parse(&format!("shop/{}", "\"".repeat(507))).unwrap(),
+            topic: field[..128].into(),
+            provider: Some(field[..128].into()),
+            content_type: Some(field[..128].into()),
+            ..sample::delivery(&field, "shop/order/7", vec![b'a'; GROUP_BYTES / 25]).redriven(Timestamp::from_secs(1))
+        };
+        Delivery::detached(incoming, Sequence(u64::MAX))
+    });
+    let event = Document::new(&deliveries.iter().collect::<Vec<_>>(), FencingToken(u64::MAX));
+    assert!(event.bytes() < LIMIT, "{}", event.bytes());
 }
 
 /// Lambda itself sends no longer answer. Other endpoints may, even one without an end.
