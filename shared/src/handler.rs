@@ -248,7 +248,7 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send;
 
     /// Applies several deliveries of one entity in one start. The worker calls this function, with at least two
-    /// deliveries, for sources with `deliver = { up_to = … }`. The answer applies to all of them. After a failure, a
+    /// deliveries, for sources with `deliver = { up_to = … }`. As JSON, their bodies have at most 5 MiB. The answer applies to all of them. After a failure, a
     /// rejection or no answer, [`Handler::handle`] gets each delivery alone. After [`Outcome::Unavailable`] or
     /// [`Outcome::NotNow`], the deliveries stay together until these waits add up to the source's `unavailable_for`.
     ///

@@ -12,7 +12,6 @@
 //! }
 //! ```
 
-#[cfg(any(feature = "forward", feature = "invoke"))]
 pub mod event;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod excerpt;
@@ -21,7 +20,7 @@ pub mod forward;
 #[cfg(feature = "invoke")]
 pub mod invoke;
 pub mod log;
-#[cfg(all(test, any(feature = "forward", feature = "invoke")))]
+#[cfg(test)]
 mod sample;
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -34,6 +34,11 @@ fn marks_start(write: &Write) -> bool {
     matches!(&write.action, Action::Update(changes) if changes.iter().any(sets))
 }
 
+fn records_failure(write: &Write) -> bool {
+    let sets = |change: &Change| matches!(change, Change::Set(name, _) if *name == a::LAST_ERROR);
+    matches!(&write.action, Action::Update(changes) if changes.iter().any(sets))
+}
+
 async fn is_parked(world: &World, entity: &str) -> Vec<String> {
     let entity = key(entity);
     let parked = world.operator().parked(&entity).await.expect("memory answers");
@@ -61,6 +66,26 @@ async fn not_now_outcome_counts_no_attempt() {
     assert_eq!(is_parked(&world, "test/a").await, [""; 0]);
     let took = world.env.monotonic() - began;
     assert!(took >= Duration::from_millis(2500) * REFUSED as u32, "it waits each time: {took:?}");
+}
+
+/// A wake-up that overtook the write would find the lease, and would be requeued until the lease expires.
+#[tokio::test(start_paused = true)]
+async fn wake_up_of_immediate_retry_follows_its_write() {
+    for asked in [0, 1, 999_999, 1_000_000].map(Duration::from_nanos) {
+        for outcome in
+            [Outcome::retry_after(asked, "not yet"), Outcome::NotNow { after: Some(asked), error: "not yet".into() }]
+        {
+            let mut world = World::with("test/a", ["1"]).await;
+            world.fail(Fault::Slow(Duration::from_millis(50)), |call| call.writes.iter().any(records_failure));
+            let (asks, first) = (Arc::new(AtomicUsize::new(0)), outcome.clone());
+            let handler = answering(move |_, _| match asks.fetch_add(1, Ordering::SeqCst) {
+                0 => first.clone(),
+                _ => Outcome::Done,
+            });
+            world.work(&[world.drainer(handler.clone()), world.drainer(handler)]).await;
+            assert_eq!((world.applied().len(), world.messages.sent()), (1, 2), "{outcome:?}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

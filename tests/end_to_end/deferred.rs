@@ -1,8 +1,10 @@
 //! Deliveries that the store does not accept and whose sender would not repeat them. They are answered 202,
 //! kept in the queue, and appended once the store is available again.
 
+mod batches;
+
 use serializer::local::QUEUE;
-use tests::{prelude::*, source, testbed::SOURCES, world::Message};
+use tests::{prelude::*, source, testbed::SOURCES};
 use webhook_serializer::{
     engine::queue,
     protocol::{inbox::PutOutcome, trace::Trace},
@@ -208,91 +210,6 @@ async fn deferred_message_is_deleted_only_after_being_replaced() {
     assert_eq!(world.events.deferred(), (1, 0));
     let pause = messages.delays()[0];
     assert!((7..=15).contains(&pause.as_secs()), "{pause:?}");
-}
-
-fn of_one_event(messages: &[Message]) -> SqsEvent {
-    SqsEvent { records: messages.iter().map(Message::record).collect() }
-}
-
-#[tokio::test(start_paused = true)]
-async fn deferred_batch_is_appended_in_arrival_order() {
-    let world = out_until(HOUR, |_| Fault::Silent);
-    for number in 0..5 {
-        assert_eq!(status(&world, "queued", &format!("{number}")).await, 202);
-    }
-    let worker = world.worker(Done);
-    let mut received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
-    received.reverse();
-    assert_eq!(received.len(), 5);
-    let before = world.env.monotonic();
-    let deadline = world.env.now() + world.function_time;
-    assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
-    let took = world.env.monotonic() - before;
-    assert!(took < ANSWER, "one append's time, not five: {took:?}");
-    assert_eq!(world.messages.len(), 5);
-
-    tokio::time::advance(HOUR).await;
-    let deadline = world.env.now() + world.function_time;
-    assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.acknowledge(message, Acknowledgement::Delete));
-    world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
-}
-
-/// Returns the messages in the queue, each with its order and its number of tries.
-fn tries(world: &World) -> Vec<(String, u64)> {
-    let mut tries = Vec::new();
-    while let Some(says) = world.messages.take_any() {
-        let message: serde_json::Value = serde_json::from_str(&says.text()).expect("it is JSON");
-        if message["delivery"].is_number() {
-            tries.push((says.entity().to_string(), message["tries"].as_u64().unwrap_or(0)));
-        }
-    }
-    tries.sort();
-    tries
-}
-
-/// Ingests all due messages as one batch, and returns how long that took.
-async fn taken_up_together(world: &World) -> Duration {
-    let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
-    let before = world.env.monotonic();
-    let deadline = world.env.now() + world.function_time;
-    let answer = world.worker(Done).process(of_one_event(&received), deadline).await;
-    assert!(answer.batch_item_failures.is_empty());
-    received.into_iter().for_each(|message| world.messages.acknowledge(message, Acknowledgement::Delete));
-    world.env.monotonic() - before
-}
-
-#[tokio::test(start_paused = true)]
-async fn throttled_order_delays_only_its_own_deferred_deliveries() {
-    let is_of = |write: &Write, order: &str| format!("{:?}", write.key).contains(&format!("queued/order/{order}"));
-    let mut world = out_until(HOUR, |_| Fault::Silent);
-    for (id, order) in [("1", "hot"), ("2", "hot"), ("3", "a"), ("4", "b"), ("5", "c")] {
-        let webhook = webhook(&world, "queued", id, update(order));
-        assert_eq!(answered(&world, &webhook).await.status_code, 202);
-    }
-    world.fail(Fault::Before(TableError::Throttled), move |call| call.writes.iter().any(|write| is_of(write, "hot")));
-    let took = taken_up_together(&world).await;
-    assert!(took < ANSWER, "the throttled order is tried once: {took:?}");
-    for order in ["a", "b", "c"] {
-        assert_eq!(world.state(&format!("queued/order/{order}")).await.waiting(), 1, "{order}");
-    }
-    let hot = "queued/order/hot".to_owned();
-    assert_eq!(tries(&world), [(hot.clone(), 0), (hot, 1)]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn requeued_deferred_delivery_counts_only_tried_appends() {
-    let world = out_until(HOUR, |_| Fault::Silent);
-    for id in ["1", "2", "3"] {
-        let webhook = webhook(&world, "queued", id, update(id));
-        assert_eq!(answered(&world, &webhook).await.status_code, 202);
-    }
-    taken_up_together(&world).await;
-    let pauses = world.messages.delays();
-    assert!(pauses.iter().all(|pause| (7..=15).contains(&pause.as_secs())), "{pauses:?}");
-    let of = |order: &str| format!("queued/order/{order}");
-    assert_eq!(tries(&world), [(of("1"), 1), (of("2"), 0), (of("3"), 0)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use tests::prelude::*;
-use webhook_serializer::{handlers::event, protocol::inbox::PutOutcome, time::Nonce};
+use webhook_serializer::{handlers::event::Document, protocol::inbox::PutOutcome, time::Nonce};
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -88,7 +88,8 @@ async fn webhook_sent_again_after_erase_keeps_webhook_id() {
     let ids = Arc::new(Mutex::new(Vec::new()));
     let known = ids.clone();
     let handler = answering(move |delivery, _| {
-        let event: Value = serde_json::from_str(&event::json(&[delivery], FencingToken(1))).expect("it is JSON");
+        let event: Value =
+            serde_json::from_slice(&Document::new(&[delivery], FencingToken(1)).json()).expect("it is JSON");
         known.lock().unwrap().push(event["deliveries"][0]["id"].clone());
         Outcome::Done
     });

@@ -48,6 +48,36 @@ async fn group_logs_every_delivery_but_only_one_duration() {
     assert_eq!(world.events.settled(), told.map(|(id, timed)| (id.to_owned(), timed)));
 }
 
+/// JSON doubles each quote, and base64 lengthens other bytes by a third.
+#[tokio::test(start_paused = true)]
+async fn group_ends_before_its_json_exceeds_five_mib() {
+    const MIB: usize = 1024 * 1024;
+    let noise = |bytes| noise(&World::new().env, bytes);
+    let expected = |sizes: &[usize]| {
+        let mut ids = ["0", "1", "2"].into_iter();
+        sizes.iter().map(|size| ids.by_ref().take(*size).collect::<Vec<_>>()).collect::<Vec<_>>()
+    };
+    for (what, body, sizes) in [
+        ("text", vec![b'a'; MIB], &[3][..]),
+        ("text", vec![b'a'; 2 * MIB], &[2, 1]),
+        ("quotes", vec![b'"'; MIB], &[2, 1]),
+        ("quotes", vec![b'"'; 2 * MIB], &[1, 1, 1]),
+        ("control characters", vec![1; 2 * MIB], &[1, 1, 1]),
+        ("bytes in parts", noise(MIB), &[3]),
+        ("bytes in parts", noise(2 * MIB), &[1, 1, 1]),
+        ("the largest bodies", vec![b'"'; 6 * MIB], &[1, 1, 1]),
+    ] {
+        let world = world("deliver = { up_to = 3 }");
+        for id in ["0", "1", "2"] {
+            let incoming = Incoming { body: body.clone().into(), ..world.incoming(KEY, id) };
+            world.inbox().append(&incoming).await.expect("it is appended");
+        }
+        let handler = Counting::default();
+        world.work(&[world.drainer(handler.clone())]).await;
+        assert_eq!(handler.starts(), expected(sizes), "{what}, {} bytes", body.len());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn failing_delivery_of_a_group_is_parked_alone() {
     for at in 0..4 {

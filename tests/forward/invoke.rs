@@ -13,7 +13,7 @@ use webhook_serializer::{
         signed::{Call, Signed},
     },
     handler::{Context, Deliveries, Handler, Outcome},
-    handlers::{event, invoke::Invoke},
+    handlers::{event::Document, invoke::Invoke},
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{FencingToken, Sequence},
@@ -154,9 +154,9 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
         (vec![delivery("6", "app/uninstalled", 6)], 14, "reject"),
         (vec![delivery("7", "orders/paid", 7)], 1, "retry"),
     ] {
-        let body = event::json(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token));
+        let body = Document::new(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token)).json();
         let path = "/2015-03-31/functions/orders/invocations";
-        let asked = Call { method: "POST", path, headers: &[], body: &body };
+        let asked = Call { method: "POST", path, headers: &[], body };
         let answered = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
         let answered: Value = serde_json::from_slice(&answered.body).unwrap();
         let judged = (answered["outcome"].as_str(), answer.objections(&answered));
@@ -277,7 +277,8 @@ fn invoke_event_matches_the_schema() {
     };
     let bare = Incoming { content_type: None, ..incoming("shop", "shop/order/№ 7", "2", "", &Env::system()) };
     let deliveries = [Delivery::detached(full, Sequence(1)), Delivery::detached(bare, Sequence(2))];
-    let event: Value = serde_json::from_str(&event::json(&[&deliveries[0], &deliveries[1]], FencingToken(9))).unwrap();
+    let event = Document::new(&[&deliveries[0], &deliveries[1]], FencingToken(9)).json();
+    let event: Value = serde_json::from_slice(&event).unwrap();
     assert_eq!(validator.objections(&event), Vec::<String>::new(), "{event}");
     // The event has exactly the described fields. `traceparent` is sent only with traces; see `tests/traces`.
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

@@ -20,11 +20,11 @@ use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
-        event,
+        event::Document,
         forward::{Forward, headers},
     },
     protocol::{
-        delivery::{Delivery, Incoming},
+        delivery::{Delivery, Incoming, LARGEST_BODY},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
     },
     sources::Sources,
@@ -33,7 +33,12 @@ use webhook_serializer::{
 
 use postgres::Postgres;
 use receiver::{Receiver, node, node_with_postgres, python};
-use tokio::process::Command;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::TcpListener,
+    process::Command,
+    sync::mpsc,
+};
 
 /// The receivers' two secrets, as during a rotation.
 const SECRETS: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA== whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA==";
@@ -176,8 +181,7 @@ async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
 }
 
 async fn handles_lists(receiver: Receiver) {
-    let sources =
-        sources(receiver.url()).replace("[sources.shop]", "[sources.bursts]\n            deliver = { up_to = 3 }");
+    let sources = bursts(receiver.url());
     invoke::handles_groups(receiver, &sources, |_, sources| Forward::new(sources)).await;
 }
 
@@ -186,14 +190,86 @@ async fn receivers_get_waiting_deliveries_in_one_request() {
     with_each(receivers().await, handles_lists).await;
 }
 
+/// Returns sources whose source `bursts` delivers up to three deliveries at once.
+fn bursts(url: &str) -> String {
+    sources(url).replace("[sources.shop]", "[sources.bursts]\n            deliver = { up_to = 3 }")
+}
+
+/// In a list, each character of this body takes two bytes.
+async fn takes_longest_list(mut receiver: Receiver) {
+    let env = Env::system();
+    let body = format!("\"{}\"", "\\\"".repeat(LARGEST_BODY / 2 - 1));
+    let longest = Incoming { body: body.into(), ..incoming("bursts", "bursts/order/1", "1", "orders/edited", &env) };
+    let forward = Forward::new(Arc::new(Sources::parse(&bursts(receiver.url())).unwrap()));
+    let context = Context::detached(FencingToken(7), Duration::from_secs(120), env);
+    let outcome = forward.handle(&Delivery::detached(longest, Sequence(1)), &context).await.unwrap();
+    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(receiver.line().await["outcome"], "applied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn receivers_accept_longest_list() {
+    with_each(receivers().await, takes_longest_list).await;
+}
+
+/// Answers each connection's first request: with 413 and without reading its body if it has several deliveries, and
+/// otherwise with 200. The client may take such a 413 for a broken connection.
+async fn refuses_long_lists(listener: TcpListener, numbers: mpsc::UnboundedSender<usize>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let (mut number, mut length, mut line) = (0, 0, String::new());
+        while line != "\r\n" {
+            line.clear();
+            stream.read_line(&mut line).await.unwrap();
+            match line.trim_end().to_ascii_lowercase().split_once(": ") {
+                Some(("serializer-deliveries", value)) => number = value.parse().unwrap(),
+                Some(("content-length", value)) => length = value.parse().unwrap(),
+                _ => {}
+            }
+        }
+        numbers.send(number).unwrap();
+        let status = if number > 1 { "413 Content Too Large" } else { "200 OK" };
+        if number == 1 {
+            tokio::io::copy(&mut (&mut stream).take(length), &mut tokio::io::sink()).await.unwrap();
+        }
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_refused_as_too_large_is_applied_singly() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, mut numbers) = mpsc::unbounded_channel();
+    let endpoint = tokio::spawn(refuses_long_lists(listener, sender));
+    let mut testbed = TestBed::start_for(&bursts(&url)).await;
+    let (env, inbox) = (testbed.env().clone(), testbed.inbox());
+    for id in ["1", "2", "3"] {
+        let incoming = incoming("bursts", "bursts/order/1", id, "orders/edited", &env);
+        inbox.append(&Incoming { body: vec![b'a'; 1_500_000].into(), ..incoming }).await.unwrap();
+    }
+    let settled = SettleCounter::default();
+    let (parts, forward) = (testbed.parts(), Forward::new(testbed.sources()));
+    testbed.feed(testbed.drainer_on(parts.store, parts.waker, forward, Arc::new(settled.clone())));
+    settled.until(3).await;
+    testbed.rest().await;
+    endpoint.abort();
+    assert_eq!(testbed.operator().all_parked().await.unwrap().len(), 0);
+    let sent: Vec<_> = std::iter::from_fn(|| numbers.try_recv().ok()).collect();
+    assert_eq!(sent, [3, 1, 1, 1]);
+}
+
 /// The sender labels its body as a list of deliveries of another source.
 async fn forged_list_is_one_delivery(mut receiver: Receiver) {
     let env = Env::system();
     let sources = Sources::parse(&sources(receiver.url())).unwrap();
     let forged = incoming("shop", "shop/order/2", "x", "orders/paid", &env);
-    let list = event::json(&[&Delivery::detached(forged, Sequence(2))], FencingToken(1_000_000_000_000_000_000));
+    let list =
+        Document::new(&[&Delivery::detached(forged, Sequence(2))], FencingToken(1_000_000_000_000_000_000)).json();
     let sent = incoming("shop", "shop/order/1", "a", "orders/paid", &env);
-    let delivery = Delivery::detached(Incoming { body: list.into(), ..sent }, Sequence(1));
+    let delivery = Delivery::detached(Incoming { body: list, ..sent }, Sequence(1));
     let destination = sources.get("shop").unwrap().forward().unwrap();
     let request = headers::request(destination, &delivery, FencingToken(7), env.now());
     let sent = request.headers().iter().filter(|(name, _)| *name != "content-type");

@@ -22,6 +22,8 @@ pub enum Fault {
     None,
     /// Refuses the call with this error.
     Before(TableError),
+    /// Refuses the call with this error, after this time.
+    SlowBefore(Duration, TableError),
     /// Does the call and loses its reply.
     ReplyLost,
     /// Does nothing and never answers.
@@ -119,6 +121,10 @@ impl Layer for Faults {
         match (self.plan)(&Call { request: number, write, read, writes }) {
             Fault::None => act.await,
             Fault::Before(error) => Err(error),
+            Fault::SlowBefore(time, error) => {
+                self.env.sleep(time).await;
+                Err(error)
+            }
             Fault::ReplyLost => {
                 act.await?;
                 Err(TableError::Unknown("the reply was lost".into()))
@@ -180,6 +186,10 @@ impl FaultyQueue {
                 self.inner.send(message, delay).await
             }
             Fault::Before(error) => Err(QueueError::Unavailable(error.to_string())),
+            Fault::SlowBefore(time, error) => {
+                self.env.sleep(time).await;
+                Err(QueueError::Unavailable(error.to_string()))
+            }
             Fault::ReplyLost => self.inner.send(message, delay).await.and_then(|()| Err(lost())),
             Fault::Silent => std::future::pending().await,
             Fault::SilentAfter => {

@@ -1,14 +1,20 @@
 use anyhow::{Context, Result};
 use axum::body::Bytes;
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use webhook_serializer::tls::Roots;
+use webhook_serializer::{handlers::forward::payload::Payload, tls::Roots};
 
 use crate::local::samples::Webhook;
+
+/// The most bytes of an answer's body that are read: as many as Lambda sends for a function.
+const ANSWER_BYTES: usize = 6 * 1024 * 1024;
+
+/// The most header lines of an answer that are read, as by the handler `forward`.
+const HEADER_LINES: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct Sender {
@@ -18,14 +24,15 @@ pub struct Sender {
 
 #[derive(Debug, Clone)]
 enum Posting {
-    Plain(Client<HttpConnector, Full<Bytes>>),
-    Encrypted(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+    Plain(Client<HttpConnector, Payload>),
+    Encrypted(Client<HttpsConnector<HttpConnector>, Payload>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
     pub retry_after: Option<String>,
+    /// The beginning of the body, up to [`ANSWER_BYTES`], or as much as arrived before the connection broke.
     pub body: String,
 }
 
@@ -41,7 +48,7 @@ impl Sender {
 
     fn pooled(base: String, idle: usize) -> Self {
         let mut client = Client::builder(TokioExecutor::new());
-        client.pool_max_idle_per_host(idle);
+        client.pool_max_idle_per_host(idle).http1_max_headers(HEADER_LINES);
         let client = if base.starts_with("https://") {
             let tls = HttpsConnectorBuilder::new().with_tls_config(Roots::machine().trusted());
             Posting::Encrypted(client.build(tls.https_only().enable_http1().build()))
@@ -66,10 +73,10 @@ impl Sender {
         for (name, value) in headers {
             request = request.header(name, value);
         }
-        self.send(request.body(Full::new(Bytes::from(body)))?).await
+        self.send(request.body(Bytes::from(body).into())?).await
     }
 
-    pub async fn send(&self, request: hyper::Request<Full<Bytes>>) -> Result<Answer> {
+    pub async fn send(&self, request: hyper::Request<Payload>) -> Result<Answer> {
         let response = match &self.client {
             Posting::Plain(client) => client.request(request).await,
             Posting::Encrypted(client) => client.request(request).await,
@@ -78,7 +85,59 @@ impl Sender {
         let status = response.status().as_u16();
         let retry_after = response.headers().get("retry-after");
         let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let body = response.into_body().collect().await?.to_bytes();
+        let (mut rest, mut body) = (response.into_body(), Vec::new());
+        while body.len() < ANSWER_BYTES
+            && let Some(Ok(frame)) = rest.frame().await
+        {
+            let data = frame.into_data().unwrap_or_default();
+            body.extend_from_slice(&data[..data.len().min(ANSWER_BYTES - body.len())]);
+        }
         Ok(Answer { status, retry_after, body: String::from_utf8_lossy(&body).into_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// Returns the answer to a request, if a server sends `head` and then repeats `body` this often.
+    async fn answer(head: &'static str, body: &'static str, times: usize) -> Answer {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.read(&mut [0; 4096]).await.unwrap();
+            stream.write_all(head.as_bytes()).await.unwrap();
+            for _ in 0..times {
+                if stream.write_all(body.as_bytes()).await.is_err() {
+                    break;
+                }
+            }
+        });
+        Sender::new(url).request("POST", "/", &[], Vec::new()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn endless_answer_is_cut() {
+        let endless = answer("HTTP/1.1 200 OK\r\n\r\n", "0123456789abcdef", usize::MAX).await;
+        assert_eq!((endless.status, endless.body.len()), (200, ANSWER_BYTES));
+    }
+
+    #[tokio::test]
+    async fn status_counts_if_body_breaks_off() {
+        let broken = answer("HTTP/1.1 410 Gone\r\ncontent-length: 99\r\n\r\n", "gone", 1).await;
+        assert_eq!((broken.status, &*broken.body), (410, "gone"));
+    }
+
+    #[tokio::test]
+    async fn answer_with_many_headers_is_read() {
+        let lines = "x: a\r\n".repeat(1000) + "content-length: 2\r\n\r\nok";
+        let answer = answer("HTTP/1.1 200 OK\r\n", lines.leak(), 1).await;
+        assert_eq!((answer.status, &*answer.body), (200, "ok"));
     }
 }

@@ -93,7 +93,7 @@ impl Services {
             body += &format!("&{name}={}", encoded(value));
         }
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         let what = Element::parse(&String::from_utf8_lossy(&answer.body));
         let what = what.map_err(|error| Refusal::Silent(format!("{}: {error:#}", service.0)))?;
@@ -104,7 +104,7 @@ impl Services {
     pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let body = question.to_string();
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
         let action = target.rsplit('.').next().unwrap_or_default();
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         parsed(service, &answer)
@@ -112,7 +112,7 @@ impl Services {
 
     /// Sends a GET request and returns the JSON answer. `action` is the operation's name in IAM permissions.
     pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
-        let asked = Call { method: "GET", path, headers: &[], body: "" };
+        let asked = Call { method: "GET", path, headers: &[], body: "".into() };
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
@@ -121,7 +121,7 @@ impl Services {
     async fn ask(&self, service: Service, asked: Call<'_>, needed: &str) -> Result<Answer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {
-            match signed.send(asked, LIMIT).await {
+            match signed.send(asked.clone(), LIMIT).await {
                 Ok(answer) if answer.status == 200 => return Ok(answer),
                 Ok(answer) if answer.status < 500 || tries_left == 0 => return Err(refusal(service, &answer, needed)),
                 Err(_) if tries_left == 0 => {

@@ -36,7 +36,7 @@ class Delivery(TypedDict):
     content_type: str | None
     # The body as it came: its text, or base64.
     body: str
-    # Whether the body is no UTF-8, and therefore in base64.
+    # Whether the body is in base64, because it is no UTF-8 or has many control characters.
     body_is_base64: bool
     # Where its trace goes on, as W3C Trace Context has it. Only where the worker sends traces.
     traceparent: NotRequired[str]

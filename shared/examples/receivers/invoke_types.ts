@@ -32,7 +32,7 @@ export interface Delivery {
   content_type: string | null;
   /** The body as it came: its text, or base64. */
   body: string;
-  /** Whether the body is no UTF-8, and therefore in base64. */
+  /** Whether the body is in base64, because it is no UTF-8 or has many control characters. */
   body_is_base64: boolean;
   /** Where its trace goes on, as W3C Trace Context has it. Only where the worker sends traces. */
   traceparent?: string;

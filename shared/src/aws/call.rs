@@ -11,11 +11,19 @@ use aws_sdk_dynamodb::config::{
 use aws_smithy_runtime::client::orchestrator::operation::Operation;
 use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::SdkError};
 
-use super::{connections, innermost};
+use super::{
+    connections::{self, AnswerLimit},
+    innermost,
+};
+
+/// The longest answer that Lambda sends for a function, in bytes. No service that is called in this way sends a longer
+/// one.
+pub const LONGEST_ANSWER: usize = 6_291_556;
 
 #[derive(Clone, Default)]
 pub struct Answer {
     pub status: u16,
+    /// The body. One that is longer than [`LONGEST_ANSWER`] is cut one byte after that.
     pub body: Vec<u8>,
     pub date: Option<String>,
     pub error_type: Option<String>,
@@ -43,9 +51,10 @@ pub struct NoAnswer {
 pub(super) async fn send(
     http: &SharedHttpClient,
     endpoint: &str,
-    request: HttpRequest,
+    mut request: HttpRequest,
     limit: Duration,
 ) -> Result<Answer, NoAnswer> {
+    request.add_extension(AnswerLimit(LONGEST_ANSWER + 1));
     let operation = Operation::builder()
         .service_name("single")
         .operation_name("call")

@@ -5,7 +5,11 @@
 //! does only what the SDK requires: it applies the read timeout, and closes a connection after a
 //! server error.
 
-use std::time::Duration;
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use aws_sdk_dynamodb::config::{AsyncSleep, SharedAsyncSleep};
 use aws_smithy_runtime_api::client::{
@@ -18,7 +22,7 @@ use aws_smithy_runtime_api::client::{
 use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use http_body_util::Full;
+use hyper::body::{Body, Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
     client::legacy::{
@@ -30,8 +34,16 @@ use hyper_util::{
 
 use crate::tls::Roots;
 
+/// The most bytes that are read of an answer without a limit of its own. DynamoDB's longest answer has 16 MB of items,
+/// which base64 lengthens by a third.
+const LONGEST_ANSWER: usize = 24 * 1024 * 1024;
+
+/// A request's extension: the most bytes that are read of its answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AnswerLimit(pub(super) usize);
+
 #[derive(Debug, Clone)]
-pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, Full<Bytes>>);
+pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, SdkBody>);
 
 impl Connections {
     /// Creates a pool. Connecting needs no separate timeout, because the timeout of each request
@@ -63,10 +75,11 @@ struct Connector {
 
 impl HttpConnector for Connector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let request = match buffered(request) {
+        let request = match closable_request(request) {
             Ok(request) => request,
             Err(error) => return HttpConnectorFuture::ready(Err(error)),
         };
+        let limit = request.extensions().get().map_or(LONGEST_ANSWER, |AnswerLimit(limit)| *limit);
         let answer = self.connections.0.request(request);
         let too_late = self.limit.as_ref().map(|(limit, clock)| clock.sleep(*limit));
         HttpConnectorFuture::new(async move {
@@ -78,8 +91,8 @@ impl HttpConnector for Connector {
                 },
             };
             let response = answer.map_err(|error| ConnectorError::io(error.into()))?;
-            HttpResponse::try_from(response.map(SdkBody::from_body_1_x))
-                .map_err(|error| ConnectorError::other(error.into(), None))
+            let cut = |body| SdkBody::from_body_1_x(Cut { body, left: limit });
+            HttpResponse::try_from(response.map(cut)).map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
 }
@@ -89,13 +102,9 @@ pub(super) fn is_unconnected(error: &ConnectorError) -> bool {
     source.and_then(|source| source.downcast_ref::<legacy::Error>()).is_some_and(legacy::Error::is_connect)
 }
 
-/// Converts a request to the type that the pool sends. The request's body must be in memory, as it
-/// always is with these services.
-fn buffered(request: HttpRequest) -> Result<http::Request<Full<Bytes>>, ConnectorError> {
-    let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
-    let (head, body) = request.into_parts();
-    let bytes = body.bytes().ok_or_else(|| ConnectorError::user("its body is a stream".into()))?;
-    let mut request = http::Request::from_parts(head, Full::new(Bytes::copy_from_slice(bytes)));
+/// Converts a request to the type that the pool sends, and lets the SDK close its connection.
+fn closable_request(request: HttpRequest) -> Result<http::Request<SdkBody>, ConnectorError> {
+    let mut request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
     let used = capture_connection(&mut request);
     if let Some(asked) = request.extensions().get::<CaptureSmithyConnection>() {
         asked.set_connection_retriever(move || closable(&used));
@@ -113,6 +122,33 @@ fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
         }
     };
     Some(ConnectionMetadata::builder().proxied(false).poison_fn(close).build())
+}
+
+/// The beginning of an answer's body. If the body is longer, its connection is closed.
+struct Cut {
+    body: Incoming,
+    left: usize,
+}
+
+impl Body for Cut {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        let left = self.left;
+        let frame = frame.map(|frame| frame.map(|frame| frame.map_data(|data| data.slice(..data.len().min(left)))));
+        if let Some(Ok(frame)) = &frame {
+            self.left -= frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
+    }
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Remote {
 
     pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: &body };
+        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
         self.signed.send(asked, ATTEMPT_TIMEOUT).await.map_err(|_| format!("{} does not answer", self.service.name()))
     }
 }

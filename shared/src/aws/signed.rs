@@ -9,6 +9,8 @@ use aws_sigv4::{
     sign::v4::SigningParams,
 };
 
+use bytes::Bytes;
+
 use super::{Account, call, call::NoAnswer};
 use crate::time::Env;
 
@@ -21,13 +23,13 @@ pub struct Signed {
     env: Env,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Call<'a> {
     pub method: &'a str,
     pub path: &'a str,
     /// The headers of the request, without the headers that the signature adds.
     pub headers: &'a [(&'a str, &'a str)],
-    pub body: &'a str,
+    pub body: Bytes,
 }
 
 impl Account {
@@ -77,13 +79,13 @@ impl Signed {
             .ok()?;
         let uri = format!("{}{path}", self.endpoint.trim_end_matches('/'));
         let signed = headers.iter().copied();
-        let signable = SignableRequest::new(method, uri.as_str(), signed, SignableBody::Bytes(body.as_bytes()));
+        let signable = SignableRequest::new(method, uri.as_str(), signed, SignableBody::Bytes(&body));
         let (instructions, _) = sign(signable.ok()?, &params.into()).ok()?.into_parts();
         let mut request = http::Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut request = request.body(body.to_owned().into()).ok()?;
+        let mut request = request.body(body.into()).ok()?;
         instructions.apply_to_request_http1x(&mut request);
         HttpRequest::try_from(request).ok()
     }

@@ -25,6 +25,8 @@ use acquire::Acquisition;
 use begin::{Disposition, Drained, disposition};
 use driver::Driver;
 pub use in_flight::InFlight;
+#[cfg(test)]
+pub(crate) use plan::GROUP_BYTES;
 pub(crate) use plan::MARK_TIMEOUT;
 use suspects::DrainSlot;
 pub use suspects::SuspectGate;

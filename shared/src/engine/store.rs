@@ -128,19 +128,26 @@ impl Store {
         let give_up = self.env.monotonic() + patience;
         let mut wait = FIRST_WAIT;
         let mut doubtful = false;
+        let mut earlier = None;
         loop {
             let left = give_up.saturating_sub(self.env.monotonic());
             let error = match self.env.within(ATTEMPT.min(left), call()).await {
                 Some(Ok(outcome)) => return Ok(Answered { outcome, doubtful }),
                 Some(Err(TableError::Invalid(reason))) => return Err(StoreError::Invalid(reason)),
                 Some(Err(error)) => error,
-                None => TableError::Unknown("no answer in time".into()),
+                None => {
+                    doubtful = true;
+                    // The end of the patience cut the request short, so the store may be slow without being silent.
+                    let earlier = earlier.take().filter(|_| left < ATTEMPT);
+                    earlier.unwrap_or_else(|| TableError::Unknown("no answer in time".into()))
+                }
             };
             doubtful |= matches!(error, TableError::Unknown(_));
             let pause = self.env.jittered(wait);
             if self.env.monotonic() + pause >= give_up {
                 return Err(StoreError::Unavailable(error));
             }
+            earlier = Some(error);
             self.env.sleep(pause).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }

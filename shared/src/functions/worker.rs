@@ -45,6 +45,7 @@ pub struct Worker {
     drainer: Drainer,
     queue: Arc<dyn Visibility>,
     env: Env,
+    throttled: deferred::Throttled,
 }
 
 impl std::fmt::Debug for Worker {
@@ -55,7 +56,7 @@ impl std::fmt::Debug for Worker {
 
 impl Worker {
     pub fn new(drainer: Drainer, queue: Arc<dyn Visibility>, env: Env) -> Self {
-        Self { drainer, queue, env }
+        Self { drainer, queue, env, throttled: deferred::Throttled::default() }
     }
 
     pub async fn process(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
@@ -116,7 +117,7 @@ impl Worker {
             (order.entity.clone(), acknowledgement)
         });
         let appended = async {
-            let kept = deferred::append_all(&self.drainer, &batch, limit).await;
+            let kept = deferred::append_all(&self.drainer, &self.throttled, &batch, limit).await;
             let receipts: Vec<String> = kept.iter().filter_map(|id| receipts.get(id).cloned()).collect();
             self.env.within(TIME_TO_ANSWER / 2, visibility.give_back(&receipts)).await;
             kept

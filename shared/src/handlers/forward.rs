@@ -9,7 +9,7 @@
 //! | 410 | reject |
 //! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
 //! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
-//! | anything else | retry: this delivery failed |
+//! | anything else, also what is no HTTP answer | retry: this delivery failed |
 //!
 //! The wait before the next attempt is that of the source's policy. `Retry-After`, of at most an
 //! hour, replaces this wait after *retry*, and can only lengthen it after *unavailable* and
@@ -26,6 +26,7 @@
 mod answer;
 mod client;
 pub mod headers;
+pub mod payload;
 mod redacted;
 #[cfg(test)]
 mod tests;
@@ -116,9 +117,13 @@ impl Forward {
             Some(Ok(response)) => response,
             Some(Err(error)) => {
                 let url = destination.shown();
-                return match error.is_connect() {
-                    true => Outcome::unavailable(format!("cannot connect to {url}: {error}")),
-                    false => Outcome::unanswered(format!("no answer from {url}: {error}")),
+                return if error.is_connect() {
+                    Outcome::unavailable(format!("cannot connect to {url}: {error}"))
+                } else if error.is_unreadable() {
+                    // The endpoint has handled the request, and would answer the next one in the same way.
+                    Outcome::retry(format!("cannot read the answer of {url}: {error}"))
+                } else {
+                    Outcome::unanswered(format!("no answer from {url}: {error}"))
                 };
             }
             None => {

@@ -22,7 +22,7 @@ use crate::{
         signed::{Call, Signed},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
-    handlers::{call_timeout, event},
+    handlers::{call_timeout, event::Document},
     protocol::delivery::Delivery,
     sources::{INVOKE, LiveSources, destination, invocation::Function},
     time::Env,
@@ -50,10 +50,11 @@ impl Invoke {
         let Some(function) = sources.get(deliveries[0].source().as_str()).and_then(|source| source.invoke()) else {
             return Outcome::retry("the source has no table `invoke`");
         };
-        let event = event::json(deliveries, context.token());
-        if event.len() >= LIMIT {
+        let event = Document::new(deliveries, context.token());
+        let bytes = event.bytes();
+        if bytes >= LIMIT {
             // After a rejected group, each of its deliveries is tried alone.
-            return Outcome::Reject(format!("the event has {} bytes; Lambda accepts less than {LIMIT}", event.len()));
+            return Outcome::Reject(format!("the event has {bytes} bytes; Lambda accepts less than {LIMIT}"));
         }
         let limit = call_timeout(context);
         let path = self.path(function);
@@ -61,7 +62,7 @@ impl Invoke {
             method: "POST",
             path: &path,
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],
-            body: &event,
+            body: event.json(),
         };
         match context.env().within(limit, self.lambda.send(asked, context.time_left())).await {
             Some(Ok(answer)) => answer::judge(&answer),

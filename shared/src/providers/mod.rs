@@ -31,7 +31,7 @@ mod shipstation_v2;
 mod shopify;
 mod signature;
 mod square;
-mod standard_webhooks;
+pub(crate) mod standard_webhooks;
 mod stripe;
 mod tables;
 mod token;

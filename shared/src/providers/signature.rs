@@ -10,6 +10,7 @@ use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
 };
+use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Deserialize;
 use sha1::Sha1;
@@ -36,6 +37,14 @@ impl HashName {
             Self::Sha512 => hmac_with::<Hmac<Sha512>>(key, parts),
         }
     }
+}
+
+/// Returns the HMAC-SHA256 of a message under each of `keys`. The message comes in pieces.
+pub(super) fn hmacs_of_pieces(keys: &[Key], pieces: impl Iterator<Item = Bytes>) -> Vec<Vec<u8>> {
+    let new = |key: &Key| <Hmac<Sha256> as KeyInit>::new_from_slice(&key.0).expect("an HMAC takes keys of any length");
+    let mut macs: Vec<_> = keys.iter().map(new).collect();
+    pieces.for_each(|piece| macs.iter_mut().for_each(|mac| mac.update(&piece)));
+    macs.into_iter().map(|mac| mac.finalize().into_bytes().to_vec()).collect()
 }
 
 fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {

@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
 
 use super::{
     Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
@@ -138,6 +139,30 @@ fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<
     let Some((version, signature)) = signature else { return Vec::new() };
     let signature = format!("{version},{}", Encoding::Base64.encode(&signature));
     vec![(names.id.to_owned(), id), (names.timestamp.to_owned(), time), (names.signature.to_owned(), signature)]
+}
+
+/// The names of the three headers of a request.
+pub(crate) const HEADERS: [&str; 3] = [NAMES.id, NAMES.timestamp, NAMES.signature];
+
+/// Signs a request whose body comes in pieces. Returns the values of [`HEADERS`]: the id, the time, and a signature
+/// under each of `secrets` that is a shared one.
+pub(crate) fn sign_pieces(
+    id: String,
+    body: impl Iterator<Item = Bytes>,
+    secrets: &[Secret],
+    now: Timestamp,
+) -> [String; 3] {
+    let shared = |secret| match key(secret)? {
+        SchemeKey::Shared(key) => Some(key),
+        SchemeKey::Pair(_) => None,
+    };
+    let keys: Vec<Key> = secrets.iter().filter_map(shared).collect();
+    let time = signature::seconds_text(now);
+    let signed = std::iter::once(format!("{id}.{time}.").into()).chain(body);
+    let signatures = signature::hmacs_of_pieces(&keys, signed);
+    let signatures: Vec<_> =
+        signatures.iter().map(|signature| format!("v1,{}", Encoding::Base64.encode(signature))).collect();
+    [id, time, signatures.join(" ")]
 }
 
 /// The usual locations of the entity's id. Standard Webhooks lets each sender choose the form of the

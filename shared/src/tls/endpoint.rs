@@ -19,6 +19,8 @@ pub(crate) enum Reply {
     Raw(Vec<u8>),
     /// The endpoint sends these bytes, and keeps the connection open.
     Whole(Vec<u8>),
+    /// The endpoint sends these bytes, and then spaces until the client closes the connection.
+    Endless(Vec<u8>),
     /// The endpoint sends nothing, and keeps the connection open.
     Never,
 }
@@ -185,6 +187,13 @@ impl Served {
                 Reply::Raw(bytes) => {
                     let _ = stream.write_all(&bytes).await;
                     return;
+                }
+                Reply::Endless(bytes) => {
+                    let mut sent = stream.write_all(&bytes).await;
+                    while sent.is_ok() {
+                        sent = stream.write_all(&[b' '; 8192]).await;
+                    }
+                    break;
                 }
                 Reply::Never => {}
             }

@@ -5,6 +5,7 @@
 mod group;
 mod retry;
 
+pub(crate) use group::GROUP_BYTES;
 pub use group::Group;
 pub use retry::AnswerTiming;
 

@@ -75,8 +75,17 @@ impl Batch {
         self.wake_ups.get(entity).into_iter().flat_map(|(_, ids)| ids)
     }
 
-    pub fn deferred(&self) -> &[(String, Deferred)] {
-        &self.deferred
+    /// Returns the deferred deliveries with their messages' ids, grouped by order. Each order's deliveries are in order
+    /// of arrival, and so are the orders' first ones.
+    pub fn deferred(&self) -> Vec<Vec<&(String, Deferred)>> {
+        let mut orders: Vec<Vec<&(String, Deferred)>> = Vec::new();
+        for one in &self.deferred {
+            match orders.iter_mut().find(|order| order[0].1.entity() == one.1.entity()) {
+                Some(order) => order.push(one),
+                None => orders.push(vec![one]),
+            }
+        }
+        orders
     }
 
     pub fn undeliverable(&self) -> &[(String, String)] {

@@ -13,10 +13,8 @@ use std::{
     vec,
 };
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
-use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
 use hyper_util::{
@@ -32,6 +30,7 @@ use hyper_util::{
 use rustls::ClientConfig;
 use tower_service::Service;
 
+use super::payload::Payload;
 use crate::sources::destination::{AddressScope, address};
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -41,8 +40,15 @@ const CONNECT_TIME: Duration = Duration::from_secs(5);
 /// server is closing.
 const IDLE_TIME: Duration = Duration::from_secs(4);
 
+/// The most header lines of an answer that are read. The HTTP client's own limit of 100 lines would make the answer of
+/// an endpoint with many cookies or links unreadable, although the endpoint has handled the delivery.
+const HEADER_LINES: usize = 4096;
+
+/// The longest head of an answer that is read, in bytes.
+const HEAD_BYTES: usize = 1024 * 1024;
+
 #[derive(Clone)]
-pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>);
+pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Payload>);
 
 impl Client {
     pub(super) fn new(scope: AddressScope, tls: &ClientConfig) -> Self {
@@ -58,12 +64,18 @@ impl Client {
         let client = legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(IDLE_TIME)
             .pool_timer(TokioTimer::new())
+            .http1_max_headers(HEADER_LINES)
+            .http1_max_buf_size(HEAD_BYTES)
+            // Only the status and two headers matter, so other headers may have any form.
+            .http1_ignore_invalid_headers_in_responses(true)
+            .http1_allow_spaces_after_header_name_in_responses(true)
+            .http1_allow_obsolete_multiline_headers_in_responses(true)
             .build(schemes.enable_http1().wrap_connector(tcp));
         Self(client)
     }
 
     /// Sends a request, without following redirects. If the caller drops the future, the connection is closed.
-    pub(super) async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
+    pub(super) async fn send(&self, request: Request<Payload>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }
@@ -75,6 +87,12 @@ impl Unsent {
     /// Returns whether the request failed because no connection was made. The request was then not sent.
     pub(super) fn is_connect(&self) -> bool {
         self.0.is_connect()
+    }
+
+    /// Returns whether the endpoint answered with something that is no HTTP answer, or with a head that is too long.
+    pub(super) fn is_unreadable(&self) -> bool {
+        let cause = self.0.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
+        cause.is_some_and(hyper::Error::is_parse)
     }
 }
 

@@ -38,17 +38,17 @@
 
 use std::fmt::Write;
 
-use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{CONTENT_TYPE, USER_AGENT},
 };
-use http_body_util::Full;
 
+use super::payload::Payload;
 use crate::{
-    handlers::event,
+    handlers::event::{self, Document},
     protocol::{delivery::Delivery, entity::FencingToken},
-    sources::destination::{self, Destination},
+    providers::standard_webhooks,
+    sources::destination::Destination,
     time::Timestamp,
     traces,
 };
@@ -67,8 +67,8 @@ pub fn request(
     delivery: &Delivery,
     token: FencingToken,
     now: Timestamp,
-) -> Request<Full<Bytes>> {
-    let mut request = post(destination, event::id(delivery), delivery.body().clone(), now);
+) -> Request<Payload> {
+    let mut request = post(destination, event::id(delivery), || delivery.body().clone().into(), now);
     let headers = request.headers_mut();
     if let Some(content_type) = delivery.content_type().and_then(passed_on) {
         headers.insert(CONTENT_TYPE, content_type);
@@ -84,11 +84,12 @@ pub fn together(
     deliveries: &[&Delivery],
     token: FencingToken,
     now: Timestamp,
-) -> Request<Full<Bytes>> {
+) -> Request<Payload> {
     let first = deliveries.first().expect("a start has a delivery");
     let id = format!("{GROUP}{}_{}", event::id(first), deliveries.len());
     let number = ("serializer-deliveries", deliveries.len().to_string());
-    let mut request = post(destination, id, event::json(deliveries, token).into(), now);
+    let document = Document::new(deliveries, token);
+    let mut request = post(destination, id, || document.clone().into(), now);
     let headers = request.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(TOGETHER));
     let common = [
@@ -113,9 +114,10 @@ fn passed_on(content_type: &str) -> Option<HeaderValue> {
     }
 }
 
-fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> Request<Full<Bytes>> {
-    let signed = signed(destination, id, &body, now);
-    let mut request = Request::new(Full::new(body));
+/// Creates a signed request. The function `body` is called twice: for the signature, and for the request.
+fn post(destination: &Destination, id: String, body: impl Fn() -> Payload, now: Timestamp) -> Request<Payload> {
+    let signed = standard_webhooks::sign_pieces(id, body().into_pieces(), destination.secrets(), now);
+    let mut request = Request::new(body());
     *request.method_mut() = Method::POST;
     *request.uri_mut() = destination.url().clone();
     let headers = request.headers_mut();
@@ -123,8 +125,9 @@ fn post(destination: &Destination, id: String, body: Bytes, now: Timestamp) -> R
     if let Some(traceparent) = traces::current().text() {
         headers.insert("traceparent", traceparent.try_into().expect("hexadecimal digits are ASCII"));
     }
-    for (name, value) in signed {
-        headers.insert(name, value.try_into().expect("ids, times and signatures are ASCII"));
+    for (name, value) in standard_webhooks::HEADERS.into_iter().zip(signed) {
+        let value = value.try_into().expect("ids, times and signatures are ASCII");
+        headers.insert(HeaderName::from_static(name), value);
     }
     request
 }
@@ -134,26 +137,6 @@ fn insert(headers: &mut HeaderMap, fields: impl Iterator<Item = (&'static str, S
         let value = encoded(&value).try_into().expect("encoded text is ASCII");
         headers.insert(HeaderName::from_static(name), value);
     }
-}
-
-fn signed(destination: &Destination, id: String, body: &[u8], now: Timestamp) -> [(HeaderName, String); 3] {
-    let own = [("webhook-id", id.as_str())].into_iter().collect();
-    let mut time = String::new();
-    let mut signatures = Vec::new();
-    for secret in destination.secrets() {
-        for (name, value) in destination::rules().sign(&own, body, secret, now) {
-            match name.as_str() {
-                "webhook-timestamp" => time = value,
-                "webhook-signature" => signatures.push(value),
-                _ => {}
-            }
-        }
-    }
-    [
-        (HeaderName::from_static("webhook-id"), id),
-        (HeaderName::from_static("webhook-timestamp"), time),
-        (HeaderName::from_static("webhook-signature"), signatures.join(" ")),
-    ]
 }
 
 fn fields(delivery: &Delivery, token: FencingToken) -> impl Iterator<Item = (&'static str, String)> {

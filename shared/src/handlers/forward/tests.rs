@@ -321,6 +321,45 @@ async fn incomplete_answer_yields_unanswered_outcome() {
     }
 }
 
+fn answer(status_line: &str, headers: &str) -> Reply {
+    Reply::Whole(format!("{status_line}\r\nContent-Length: 0\r\n{headers}\r\n").into_bytes())
+}
+
+#[tokio::test]
+async fn success_counts_whatever_its_headers() {
+    let lines = |count: usize| (0..count).map(|number| format!("x-{number}: a\r\n")).collect::<String>();
+    for (name, headers) in [
+        ("101 lines", lines(101)),
+        ("1,000 lines", lines(1000)),
+        ("a long line", format!("link: {}\r\n", "a".repeat(900_000))),
+        ("a line without a colon", "hush\r\n".to_owned()),
+        ("a name with spaces", "a name : a value\r\n".to_owned()),
+        ("a folded line", "x-folded: one\r\n two\r\n".to_owned()),
+    ] {
+        let endpoint = Endpoint::start(move |_| answer("HTTP/1.1 200 OK", &headers)).await;
+        assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done, "{name}");
+    }
+}
+
+/// The endpoint has answered, so a repeated attempt may be a repeated effect.
+#[tokio::test]
+async fn unreadable_answer_is_a_failed_attempt() {
+    for (name, status_line, headers) in [
+        ("too many lines", "HTTP/1.1 200 OK", "x: a\r\n".repeat(20_000)),
+        ("too long a line", "HTTP/1.1 200 OK", format!("link: {}\r\n", "a".repeat(3_000_000))),
+        ("two lengths", "HTTP/1.1 200 OK", "Content-Length: 7\r\n".to_owned()),
+        ("another version", "HTTP/7 200 OK", String::new()),
+        ("another protocol", "220 mail.example.com ESMTP", String::new()),
+    ] {
+        let status_line = status_line.to_owned();
+        let endpoint = Endpoint::start(move |_| answer(&status_line, &headers)).await;
+        let outcome = post(&anywhere(&endpoint.url())).await;
+        let Outcome::Retry { after: None, error } = outcome else { panic!("{name}: {outcome:?}") };
+        let expected = format!("cannot read the answer of {}: ", endpoint.url());
+        assert!(error.starts_with(&expected), "{name}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn one_connection_serves_many_deliveries() {
     let endpoint = Endpoint::start(|post| Reply::status(if post % 2 == 0 { 200 } else { 500 }).body(9000)).await;

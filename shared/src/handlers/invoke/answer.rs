@@ -3,7 +3,7 @@
 //! | status | body | outcome |
 //! |---|---|---|
 //! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | the one in the body |
-//! | 200 | anything else | retry |
+//! | 200 | anything else, or longer than Lambda's longest | retry |
 //! | 200, `X-Amz-Function-Error` | the error | retry |
 //! | 200, `X-Amz-Function-Error` | the function's timeout | unanswered |
 //! | 413 | | reject |
@@ -15,7 +15,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{aws::call::Answer, handler::Outcome, handlers::excerpt::excerpt, protocol::attempt::LONGEST_ASKED};
+use crate::{
+    aws::call::{Answer, LONGEST_ANSWER},
+    handler::Outcome,
+    handlers::excerpt::excerpt,
+    protocol::attempt::LONGEST_ASKED,
+};
 
 #[derive(Deserialize)]
 struct FunctionAnswer {
@@ -45,6 +50,9 @@ struct FunctionError {
 
 pub(super) fn judge(answer: &Answer) -> Outcome {
     match (answer.status, &answer.function_error) {
+        (200, None) if answer.body.len() > LONGEST_ANSWER => {
+            Outcome::retry(format!("the function's answer is longer than {LONGEST_ANSWER} bytes"))
+        }
         (200, None) => returned(&answer.body),
         (200, Some(_)) => failed(&answer.body),
         (status, _) => refused(status, answer),

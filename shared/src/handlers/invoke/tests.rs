@@ -7,9 +7,15 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    handlers::sample,
-    protocol::entity::FencingToken,
+    aws::call::LONGEST_ANSWER,
+    engine::drain::GROUP_BYTES,
+    handlers::{event, sample},
+    protocol::{
+        delivery::Incoming,
+        entity::{EntityKey, FencingToken, Sequence},
+    },
     sources::Sources,
+    time::Timestamp,
     tls::{
         Roots,
         endpoint::{Endpoint, Reply},
@@ -207,6 +213,44 @@ async fn oversized_event_is_rejected_without_lambda_call() {
     assert_eq!(endpoint.posts(), 0);
     let fits = delivery("7", "x".repeat(LIMIT - 1000));
     assert_eq!(invoke.handle(&fits, &within(TIME)).await.unwrap(), Outcome::Done);
+}
+
+#[test]
+fn longest_group_fits_a_lambda_event() {
+    let field = "\u{1}".repeat(256);
+    let deliveries = [(); 25].map(|()| {
+        let incoming = Incoming {
+            entity: EntityKey::parse(&format!("shop/{}", "\"".repeat(507))).unwrap(),
+            topic: field[..128].into(),
+            provider: Some(field[..128].into()),
+            content_type: Some(field[..128].into()),
+            ..sample::delivery(&field, "shop/order/7", vec![b'a'; GROUP_BYTES / 25]).redriven(Timestamp::from_secs(1))
+        };
+        Delivery::detached(incoming, Sequence(u64::MAX))
+    });
+    let event = Document::new(&deliveries.iter().collect::<Vec<_>>(), FencingToken(u64::MAX));
+    assert!(event.bytes() < LIMIT, "{}", event.bytes());
+}
+
+/// Lambda itself sends no longer answer. Other endpoints may, even one without an end.
+#[tokio::test]
+async fn answer_longer_than_lambdas_limit_is_not_read() {
+    let padded = |length: usize| {
+        let padding = " ".repeat(length - DONE.len());
+        [DONE, padding.as_bytes()].concat()
+    };
+    for (length, expected) in [
+        (LONGEST_ANSWER, Outcome::Done),
+        (LONGEST_ANSWER + 1, Outcome::retry("the function's answer is longer than 6291556 bytes")),
+    ] {
+        let endpoint = Endpoint::start(move |_| Reply::of(&padded(length))).await;
+        assert_eq!(call(&orders(&endpoint)).await, expected, "{length}");
+    }
+    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 200 \r\n\r\n".to_vec())).await;
+    let expected = Outcome::retry("the function's answer is longer than 6291556 bytes");
+    assert_eq!(call(&orders(&endless)).await, expected);
+    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 503 \r\n\r\n".to_vec())).await;
+    assert_eq!(call(&orders(&endless)).await, Outcome::unavailable("Lambda answered 503"));
 }
 
 #[tokio::test]

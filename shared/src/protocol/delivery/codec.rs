@@ -288,7 +288,9 @@ impl Unpacked {
             if parts.len() != expected.count as usize {
                 return Err(CorruptRow::Attribute(a::PARTS));
             }
-            self.delivery.incoming.body = parts.iter().flat_map(|(_, body)| body.iter().copied()).collect();
+            let mut stored = Vec::with_capacity(parts.iter().map(|(_, body)| body.len()).sum());
+            parts.iter().for_each(|(_, body)| stored.extend_from_slice(body));
+            self.delivery.incoming.body = stored.into();
         }
         let stored = std::mem::take(&mut self.delivery.incoming.body);
         self.delivery.incoming.body = decoded_body(stored, &self.encoding, self.body_bytes)?;

@@ -5,8 +5,6 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow, ensure};
-use axum::body::Bytes;
-use http_body_util::Full;
 use hyper::{
     Request, Uri,
     header::{HeaderName, HeaderValue},
@@ -18,7 +16,7 @@ use serializer::{
     output::{self, duration},
 };
 use webhook_serializer::{
-    handlers::forward::headers,
+    handlers::forward::{headers, payload::Payload},
     protocol::{delivery::Delivery, entity::FencingToken},
     providers::Secret,
     sources::{Sources, deliver::Deliver, destination::Destination},
@@ -181,7 +179,7 @@ impl Receiver {
         self.bar.suspend(|| output::complain(line));
     }
 
-    fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<Full<Bytes>>> {
+    fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<Payload>> {
         let source = self.sources.as_ref().and_then(|sources| sources.get(delivery.source().as_str()));
         let forward = source.and_then(|source| Some((source.forward()?, source.deliver)));
         let secrets = match forward {

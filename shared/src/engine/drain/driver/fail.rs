@@ -6,7 +6,11 @@ use std::{sync::Arc, time::Duration};
 use super::{Driver, Flow, HandlerRun};
 use crate::{
     engine::{
-        drain::{DrainError, park::Parking, plan::Group},
+        drain::{
+            DrainError,
+            park::Parking,
+            plan::{Group, HANDOVER_DELAY},
+        },
         queue::WakeUp,
     },
     protocol::{
@@ -38,6 +42,9 @@ pub(super) struct Failure {
 impl Driver<'_> {
     /// Sends the wake-up for the next attempt, then records the failure and ends the lease.
     ///
+    /// The wake-up gets at least [`HANDOVER_DELAY`], which is SQS's shortest delay: without a delay, it would overtake
+    /// the write.
+    ///
     /// The parameter `run` has no deliveries if a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
@@ -47,10 +54,11 @@ impl Driver<'_> {
     ) -> Result<Flow, DrainError> {
         let retry_at = self.now() + wait;
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
+        let delay = wait.max(HANDOVER_DELAY);
         if run.deliveries.is_empty() {
-            self.renewer.hold(self.drainer.requeue(&wake_up, wait, RequeueReason::BreakerOpen)).await??;
+            self.renewer.hold(self.drainer.requeue(&wake_up, delay, RequeueReason::BreakerOpen)).await??;
         } else {
-            self.renewer.hold(self.drainer.wake(&wake_up, wait)).await??;
+            self.renewer.hold(self.drainer.wake(&wake_up, delay)).await??;
         }
         self.fail(failure, Some(retry_at)).await?;
         if let Some(Found::Source(source)) = &self.source

@@ -10,12 +10,13 @@ use crate::{
         drain::{
             DrainError, Drainer, PATIENCE,
             page::Page,
-            plan::{AnswerTiming, Group, HANDOVER_DELAY, MARK_TIMEOUT, Step, park},
+            plan::{AnswerTiming, GROUP_BYTES, Group, HANDOVER_DELAY, MARK_TIMEOUT, Step, park},
         },
         run::run,
         store::StoreError,
     },
     handler::{Canceller, Deliveries},
+    handlers::event::encoded_bytes,
     protocol::{
         delivery::{Age, Delivery, Unpacked},
         entity::Sequence,
@@ -111,11 +112,12 @@ impl<'a> Driver<'a> {
     }
 
     /// Reads the bodies of the deliveries in `group`. Ends the group before the first corrupt
-    /// delivery.
+    /// delivery, and before its JSON exceeds [`GROUP_BYTES`].
     async fn complete(&mut self, mut group: Group) -> Result<Members, DrainError> {
         'shorter: loop {
             let members: Vec<Unpacked> = self.drain.members(group).map(|waiting| waiting.unpacked.clone()).collect();
             let mut deliveries = Vec::with_capacity(members.len());
+            let mut bytes = 0;
             for unpacked in members {
                 let before = unpacked.head().sequence().0.saturating_sub(self.drain.state().next().0);
                 let parts = unpacked.head().part_keys();
@@ -125,7 +127,14 @@ impl<'a> Driver<'a> {
                     self.renewer.hold(self.drainer.store.get_many(&parts, PATIENCE)).await??
                 };
                 match unpacked.complete(&parts) {
-                    Ok(delivery) => deliveries.push(delivery),
+                    Ok(delivery) => {
+                        bytes += encoded_bytes(delivery.body());
+                        if bytes > GROUP_BYTES && !deliveries.is_empty() {
+                            group.size = before as usize;
+                            return Ok(Members::Complete(group, deliveries));
+                        }
+                        deliveries.push(delivery);
+                    }
                     Err(error) if before == 0 => return Ok(Members::Corrupt(error)),
                     Err(_) => {
                         group.size = before as usize;

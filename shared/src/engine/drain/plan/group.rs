@@ -9,11 +9,11 @@ use crate::{
     time::Timestamp,
 };
 
-/// The largest total size of a group's bodies, in bytes.
+/// The largest total size of a group's bodies as JSON, in bytes.
 ///
-/// An invoked Lambda function takes 6 MB, and encoding makes the bodies longer: JSON adds escapes,
-/// and base64 adds a third.
-pub(super) const GROUP_BYTES: usize = 4 * 1024 * 1024;
+/// JSON adds escapes, and base64 a third, so a group may have fewer bytes of bodies. A Lambda function can be invoked
+/// with 6 MiB. The rest is for the deliveries' other fields.
+pub(crate) const GROUP_BYTES: usize = 5 * 1024 * 1024;
 
 /// The deliveries that one handler start covers: the delivery in front, and possibly some that
 /// directly follow it.
@@ -45,6 +45,10 @@ impl Default for Group {
 }
 
 impl Drain {
+    /// Returns the group that starts with the delivery `front`.
+    ///
+    /// The bodies are not read yet, so only their decoded sizes count here. The driver ends the group earlier if its
+    /// JSON is too long.
     pub(super) fn group(&self, front: &Delivery, source: &Source) -> Group {
         let is_latest = source.deliver == Deliver::Latest;
         // A delivery with attempts starts by itself. With `latest`, the attempts are the whole group's.
