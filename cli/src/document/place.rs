@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, anyhow};
+use tempfile::NamedTempFile;
 use webhook_serializer::{
     aws::{
         Account,
@@ -131,9 +132,7 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let target = if found.is_some() { path.canonicalize().with_context(cannot)? } else { path.to_owned() };
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(found) = found else {
-        let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
-        file.write_all(text.as_bytes()).with_context(cannot)?;
-        return match file.persist_noclobber(&target) {
+        return match written_beside(folder, text, OWNER_ONLY).with_context(cannot)?.persist_noclobber(&target) {
             Ok(_) => Ok(Written::Done(None)),
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
                 Ok(Written::Overtaken(read(path)?.with_context(cannot)?))
@@ -147,12 +146,19 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
         return Ok(Written::Overtaken(now));
     }
     let mode = held.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(OWNER_ONLY);
-    let mut file = tempfile::NamedTempFile::new_in(folder).with_context(cannot)?;
-    file.write_all(text.as_bytes()).with_context(cannot)?;
-    file.as_file().set_permissions(Permissions::from_mode(mode)).with_context(cannot)?;
-    file.as_file().sync_all().with_context(cannot)?;
+    let file = written_beside(folder, text, mode).with_context(cannot)?;
     file.persist(&target).map_err(|error| error.error).with_context(cannot)?;
     Ok(Written::Done(None))
+}
+
+/// Writes a temporary file in `folder`. Waits until the text is on the disk, because a full disk may be reported only
+/// then.
+fn written_beside(folder: &Path, text: &str, mode: u32) -> std::io::Result<NamedTempFile> {
+    let mut file = NamedTempFile::new_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(Permissions::from_mode(mode))?;
+    file.as_file().sync_all()?;
+    Ok(file)
 }
 
 /// Locks the file at `path`. If the file is replaced before it is locked, the new file is locked instead.

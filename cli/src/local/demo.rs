@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use webhook_serializer::{
     engine::drain::DrainSettings,
     protocol::{
@@ -211,7 +211,8 @@ async fn run_act(
     let happenings = deployment.story.since(from);
     let picture = Picture::of(&happenings, end);
     if let Some(path) = svg {
-        std::fs::write(path, crate::view::lanes::svg::document(&picture, act.about))?;
+        let written = std::fs::write(&path, crate::view::lanes::svg::document(&picture, act.about));
+        written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     let runs = deployment.journal.runs().split_off(runs_before);
     let verdict = Verdict::of(&sent, &runs, &excused);

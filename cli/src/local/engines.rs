@@ -182,14 +182,14 @@ impl Engines {
 /// folder: the error names the process that uses it.
 fn lock_folder(directory: &Path) -> Result<File> {
     let shown = directory.display();
-    std::fs::create_dir_all(directory).with_context(|| format!("the folder {shown} cannot be created"))?;
+    let cannot = || format!("the data folder {shown} cannot be written to");
+    std::fs::create_dir_all(directory).with_context(cannot)?;
     let file = directory.join("in-use");
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file);
-    let mut lock = opened.with_context(|| format!("{} cannot be written", file.display()))?;
+    let mut lock =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file).with_context(cannot)?;
     match lock.try_lock() {
         Ok(()) => {
-            lock.set_len(0)?;
-            write!(lock, "{}", std::process::id())?;
+            lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).with_context(cannot)?;
             Ok(lock)
         }
         Err(TryLockError::WouldBlock) => {

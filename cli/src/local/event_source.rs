@@ -129,6 +129,7 @@ impl EventSource {
     /// Runs until `stopping` is set, then finishes the running batches. An abort of this task aborts the batches.
     pub async fn run(self, mut stopping: watch::Receiver<bool>) -> Result<()> {
         let mut at_work = JoinSet::new();
+        let mut is_out = false;
         while !*stopping.borrow() {
             while at_work.try_join_next().is_some() {}
             if at_work.len() == self.slots {
@@ -147,6 +148,7 @@ impl EventSource {
                 _ = stopping.wait_for(|stop| *stop) => break,
                 received = self.receive() => received,
             };
+            let was_out = std::mem::replace(&mut is_out, received.is_err());
             match received {
                 Ok(messages) if messages.is_empty() => {}
                 Ok(messages) => {
@@ -154,7 +156,9 @@ impl EventSource {
                     at_work.spawn(async move { source.process(messages).await });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the queue does not answer");
+                    if !was_out {
+                        tracing::warn!(error = format!("{error:#}"), "the queue does not answer");
+                    }
                     self.env.sleep(Duration::from_millis(500)).await;
                 }
             }
@@ -231,7 +235,7 @@ impl EventSource {
             return;
         }
         let deleted = self.sqs.delete_message_batch().queue_url(&self.queue_url).set_entries(Some(done)).send().await;
-        if deleted.is_err() {
+        if deleted.map_or(true, |deleted| !deleted.failed().is_empty()) {
             tracing::warn!("wake-ups could not be deleted and will be received again");
         }
     }

@@ -5,6 +5,8 @@ mod aws;
 mod console;
 mod doctor;
 mod endpoint;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod invoke;
 mod leases;
 mod listen;

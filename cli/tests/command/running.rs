@@ -72,6 +72,8 @@ pub struct Local {
     pub console: String,
     /// `--local=` with its URL.
     pub target: String,
+    /// The URL of its queue.
+    pub queue: String,
     lines: BufReader<ChildStdout>,
     pub errors: BufReader<ChildStderr>,
 }
@@ -79,18 +81,22 @@ pub struct Local {
 impl Local {
     /// Starts a run on a free port that prints its events as JSON.
     pub fn start(arguments: &[&str]) -> Self {
-        let mut all = vec!["local", "--port", "0", "--json"];
-        all.extend(arguments);
-        let started = serializer(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self::spawn(serializer(&[&["local", "--port", "0", "--json"], arguments].concat()))
+    }
+
+    /// Starts `command`, a run that prints its events as JSON.
+    pub fn spawn(mut command: Command) -> Self {
+        let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = started.expect("it can be started");
         let lines = BufReader::new(child.stdout.take().expect("it is piped"));
         let errors = BufReader::new(child.stderr.take().expect("it is piped"));
-        let mut local =
-            Self { child, url: String::new(), console: String::new(), target: String::new(), lines, errors };
+        let [url, console, target, queue] = [const { String::new() }; 4];
+        let mut local = Self { child, url, console, target, queue, lines, errors };
         let serving = local.until(|told| told["what"] == "serving");
         local.url = serving["webhooks"].as_str().expect("it says where it serves").to_owned();
         local.console = serving["console"].as_str().unwrap_or_default().to_owned();
         local.target = format!("--local={}", local.url);
+        local.queue = serving["queue"].as_str().expect("it says where").to_owned();
         local
     }
 
@@ -108,7 +114,7 @@ impl Local {
     }
 
     /// Reads events until one matches, and returns it.
-    pub fn until(&mut self, is_it: impl Fn(&Value) -> bool) -> Value {
+    pub fn until(&mut self, mut is_it: impl FnMut(&Value) -> bool) -> Value {
         loop {
             let mut line = String::new();
             let read = self.lines.read_line(&mut line).expect("its output can be read");

@@ -427,8 +427,11 @@ fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
         | "ThrottlingException"
         | "RequestLimitExceeded"
         | "LimitExceededException" => TableError::Throttled,
-        _ if service.raw().status().is_server_error() => TableError::Unknown(code.to_owned()),
-        _ => TableError::Invalid(format!("{code}: {}", service.err().message().unwrap_or_default())),
+        _ => {
+            let described = format!("{code}: {}", service.err().message().unwrap_or_default());
+            let is_result_unknown = service.raw().status().is_server_error();
+            if is_result_unknown { TableError::Unknown(described) } else { TableError::Invalid(described) }
+        }
     }
 }
 

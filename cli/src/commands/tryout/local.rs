@@ -313,7 +313,7 @@ impl Local {
     fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
         let Some(file) = &self.env_file else { return Ok(()) };
         let lines = environment.iter().map(|(name, value)| assignment(name, value)).collect::<Result<String>>();
-        std::fs::write(file, lines?).with_context(|| format!("{}", file.display()))
+        std::fs::write(file, lines?).with_context(|| format!("{} cannot be written", file.display()))
     }
 
     async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
@@ -423,7 +423,7 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
         Some(file) => Ok(file),
         None => {
             let file = directory.path().join("sources.toml");
-            std::fs::write(&file, samples::SOURCES)?;
+            std::fs::write(&file, samples::SOURCES).with_context(|| format!("{} cannot be written", file.display()))?;
             Ok(file)
         }
     }

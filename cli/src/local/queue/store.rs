@@ -93,7 +93,8 @@ impl Store {
             "INSERT INTO messages (queue, message_id, body, sent_at, visible_at)
              VALUES (:queue, {MESSAGE_ID}, :body, :sent_at, :visible_at) RETURNING message_id"
         );
-        self.connection.prepare_cached(&sql)?.query_row(
+        // Unlike `query_row`, this runs the statement to its end and so returns the error of its commit.
+        self.connection.prepare_cached(&sql)?.query_one(
             named_params! {
                 ":queue": queue,
                 ":body": body,
@@ -151,7 +152,7 @@ impl Store {
                           count(*) FILTER (WHERE visible_at > :now AND receives = 0)
                    FROM messages WHERE queue = :queue";
         let values = named_params! { ":queue": queue, ":now": millis(now) };
-        self.connection.prepare_cached(sql)?.query_row(values, |row| {
+        self.connection.prepare_cached(sql)?.query_one(values, |row| {
             let count = |column| row.get::<_, i64>(column).map(|count| count as u64);
             Ok(Counts { visible: count(0)?, in_flight: count(1)?, delayed: count(2)? })
         })
@@ -160,7 +161,7 @@ impl Store {
     pub(super) fn next_visible_at(&self, queue: &str, now: Duration) -> rusqlite::Result<Option<Duration>> {
         let sql = "SELECT min(visible_at) FROM messages WHERE queue = :queue AND visible_at > :now";
         let values = named_params! { ":queue": queue, ":now": millis(now) };
-        let next: Option<i64> = self.connection.prepare_cached(sql)?.query_row(values, |row| row.get(0))?;
+        let next: Option<i64> = self.connection.prepare_cached(sql)?.query_one(values, |row| row.get(0))?;
         Ok(next.map(|millis| Duration::from_millis(millis as u64)))
     }
 }
