@@ -134,7 +134,7 @@ pub fn small() -> Vec<Configuration> {
             may { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1 };
         "rewound groups and an exclusive holder" 56_173 two { deliver: UpTo(2) }
             may { rewinds: 1, exclusive_leases: 1 };
-        "a rewound latest delivery that fails" 4_409 two { deliver: Latest } may { rewinds: 1, failures: 1 };
+        "a rewound latest delivery that fails" 4_360 two { deliver: Latest } may { rewinds: 1, failures: 1 };
         "commits rewound on hold, and a purged row" 708 one { commit: true } may { rewinds: 1, holds: 1, purges: 1 };
         "a rate limit" 16_147 two { rated: true } may { ingest_crashes: 1, worker_crashes: 1, take_overs: 1 };
     }
