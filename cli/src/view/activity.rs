@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-pub const OUTCOMES: [&str; 36] = [
+pub const OUTCOMES: [&str; 37] = [
     "accepted",
     "applied",
     "repeat",
@@ -51,6 +51,7 @@ pub const OUTCOMES: [&str; 36] = [
     "too large",
     "compressed",
     "bypassed the proxy",
+    "wrong event",
     "started",
     "waited",
 ];

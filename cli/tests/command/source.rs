@@ -168,7 +168,7 @@ fn source_with_waiting_deliveries_is_not_removed() {
     // Nothing listens at the handler's endpoint, so the deliveries wait.
     let text = format!(
         "{SHOP}\n[sources.pay]\nprovider = \"stripe\"\nsecrets = [\"whsec_s\"]\nhandler = \"forward\"\n\
-         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_c2VjcmV0\", allow_private = true }}\n"
+         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\", allow_private = true }}\n"
     );
     let path = file(&folder, "sources.toml", &text);
     let local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);

@@ -155,6 +155,8 @@ pub enum Refusal {
     Compressed,
     /// The request lacks the secret of the proxy in front of the ingest function, so it bypassed the proxy.
     PastOrigin,
+    /// The function was invoked with an event that it does not read, such as that of a REST API.
+    WrongEvent,
 }
 
 impl Refusal {
@@ -171,6 +173,7 @@ impl Refusal {
             Self::TooLarge => "too large",
             Self::Compressed => "compressed",
             Self::PastOrigin => "bypassed the proxy",
+            Self::WrongEvent => "wrong event",
         }
     }
 

@@ -118,7 +118,12 @@ impl<'a> Line<'a> {
         // Anybody can invent a source's name or open the URL in a browser, so these refusals are
         // not warnings.
         let is_failure = source.is_some() && refusal.is_failure();
-        let level = if is_failure { Level::WARN } else { Level::INFO };
+        let level = match refusal {
+            // Only a mistake in the deployment causes it.
+            Refusal::WrongEvent => Level::ERROR,
+            _ if is_failure => Level::WARN,
+            _ => Level::INFO,
+        };
         let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
         let line = if is_failure { line.counted(Metric::Accepted, 0) } else { line };
         line.by(source.unwrap_or(NO_SOURCE), refusal.as_str())

@@ -134,6 +134,7 @@ fn observe_all(observer: &dyn Observer) {
         },
         Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: shp", limit: None },
         Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: spam", limit: None },
+        Event::Refused { source: None, refusal: Refusal::WrongEvent, reason: "it is no HTTP request", limit: None },
         Event::Started { delivery, token },
         Event::Inversion { delivery },
         settled(Settlement::Applied, Some(delivery), Some(second)),

@@ -129,6 +129,7 @@ impl ChangeOptions {
             more["document"] = place.to_string().into();
             more["version"] = json!(done.version);
             let advice = done.change.sources.get(source).map(|source| advice::of(source)).unwrap_or_default();
+            more["errors"] = texts(&advice, Weight::Error);
             more["warnings"] = texts(&advice, Weight::Warning);
             more["notes"] = texts(&advice, Weight::Note);
             return print_json(&more);
@@ -146,11 +147,7 @@ fn texts(advice: &[Advice], weight: Weight) -> Value {
 
 fn print(advice: &[Advice]) {
     for Advice { weight, text } in advice {
-        let weight = match weight {
-            Weight::Warning => style("warning:").yellow().bold(),
-            Weight::Note => style("note:").bold(),
-        };
-        say!("{weight} {text}");
+        say!("{} {text}", weight.label());
     }
 }
 

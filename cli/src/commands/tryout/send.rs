@@ -8,6 +8,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use serde::Deserialize;
 use serde_json::json;
 use serializer::{
+    document,
     local::{
         samples,
         sender::{Answer, Sender},
@@ -59,7 +60,7 @@ impl Accepted {
 impl Send {
     pub async fn run(self) -> Result<ExitCode> {
         let sources = match &self.sources {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
+            Some(path) => document::read_text(path)?,
             None => samples::SOURCES.to_owned(),
         };
         let sources = Sources::parse(&sources)?;

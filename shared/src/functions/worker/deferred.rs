@@ -87,7 +87,7 @@ async fn append_one<'a>(
     if let Some(pause) = pauses.of(deferred.entity()) {
         return inbox.defer_again(deferred, pause.max(deferred.pause()), PATIENCE).await.is_ok();
     }
-    let appended = inbox.append_deferred(&incoming, stored, ANSWERED);
+    let appended = inbox.append_deferred(&incoming, deferred.unrouted(), stored, ANSWERED);
     match traces::append_deferred(&incoming, deferred.trace(), appended).await {
         Ok(_) => true,
         Err(error) => {
