@@ -191,6 +191,11 @@ impl Sources {
         self.by_name.values()
     }
 
+    /// Returns the first secret of the proxy in front of the ingest function, if the document has one.
+    pub fn origin_secret(&self) -> Option<&str> {
+        self.origin.first()
+    }
+
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn origin(&self) -> &Origin {
         &self.origin

@@ -47,7 +47,8 @@ pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation,
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
 pub use json::{is_pointer, pointer, unreadable};
-pub use public_key::RsaKey;
+pub use paypal::crc32;
+pub use public_key::{RsaKey, sign_by_rsa};
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
 pub use rule::{Example, Kind, Line, Rule};
 pub(crate) use signature::is_near;

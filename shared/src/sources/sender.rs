@@ -113,6 +113,11 @@ impl Source {
             .unwrap_or_default()
     }
 
+    /// Returns the first of the recipient's ids, for a sender with a published key.
+    pub fn recipient(&self) -> Option<&str> {
+        self.credentials.recipients.first().map(String::as_str)
+    }
+
     pub fn query(&self) -> Option<String> {
         self.credentials.secrets.first().and_then(|secret| self.provider().query(secret))
     }
