@@ -8,6 +8,6 @@ mod shown;
 mod text;
 
 pub use change::{Change, Changed, accepted, apply, fits};
-pub use place::{Found, Place, Written};
+pub use place::{Found, Place, Written, read_text};
 pub use shown::difference;
 pub use text::Text;

@@ -16,9 +16,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 use webhook_serializer::{
     functions::ingest::keys::PublishedKeys,
-    protocol::entity::EntityKey,
     providers::{self, Described, Headers, Request, Unverified, Verified},
-    sources::{InvalidSources, Source, Sources},
+    sources::{InvalidSources, Received, Source, Sources},
     time::Timestamp,
 };
 
@@ -60,6 +59,8 @@ const MAX_FETCHES: usize = 3;
 pub struct Verification {
     pub described: Described,
     pub entity: Option<String>,
+    /// Why the webhook belongs to no entity. `None` if it belongs to one, or is a ping.
+    pub unrouted: Option<String>,
     pub signed: Vec<&'static str>,
     /// The position of the secret that matches, counted from 1. `None` for a ping, or if the provider needs no secret.
     pub secret: Option<usize>,
@@ -70,7 +71,7 @@ impl Claim {
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
         // The parser's errors contain no part of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
-        let sources = Sources::parse(&document).map_err(|error| match error {
+        let sources = Sources::parse_for_diagnosis(&document).map_err(|error| match error {
             InvalidSources::Source { reason, .. } if reason.starts_with("`secrets`") => {
                 Unusable::Secret(reason.replacen("`secrets`", "`--secret`", 1))
             }
@@ -149,6 +150,9 @@ impl Claim {
 
     /// Fetches the sender's published keys, except keys that the user gave as files.
     pub async fn fetch(&self) -> Result<(), Unusable> {
+        if !self.is_published() {
+            return Ok(());
+        }
         let source = self.source()?;
         for _ in 0..MAX_FETCHES {
             let Err(Unverified::Unfetched(at)) = self.verified_by(&source) else { break };
@@ -175,7 +179,10 @@ impl Claim {
     /// Verifies the webhook. The outer error reports invalid options. The inner error explains why the webhook is
     /// invalid.
     pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
-        let source = self.source()?;
+        let source = match self.source() {
+            Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::of_unusable_secret(self, &reason))),
+            source => source?,
+        };
         let verified = match self.verified_by(&source) {
             Ok(verified) => verified,
             Err(refusal) => return Ok(Err(diagnosis::of(self, &source, &refusal))),
@@ -183,8 +190,11 @@ impl Claim {
         let described = self.described_by(&source);
         let is_ping = verified == Verified::Ping;
         let alone = |secret: &&String| Self { secrets: vec![(*secret).clone()], ..self.clone() }.is_signed();
+        let headers = self.headers();
+        let received = source.receive(Request { headers: &headers, body: &self.body }, self.now);
         Ok(Ok(Verification {
-            entity: self.entity(&source, &described),
+            entity: self.entity(&described, &received).filter(|_| received.unrouted.is_none()),
+            unrouted: received.unrouted.filter(|_| !is_ping),
             signed: if is_ping { Vec::new() } else { covered::by(self, &source, &described) },
             secret: self.secrets.iter().position(|secret| alone(&secret)).map(|index| index + 1),
             is_ping,
@@ -192,13 +202,8 @@ impl Claim {
         }))
     }
 
-    fn entity(&self, source: &Source, described: &Described) -> Option<String> {
+    fn entity(&self, described: &Described, received: &Received) -> Option<String> {
         let has_template = self.provider != "generic" && self.options.iter().any(|(name, _)| name == "entity");
-        if !has_template {
-            return described.entity.clone();
-        }
-        let headers = self.headers();
-        let entity = source.delivery(Request { headers: &headers, body: &self.body }, self.now).entity;
-        (entity != EntityKey::unrouted(&source.name)).then(|| entity.to_string())
+        if has_template { Some(received.incoming.entity.to_string()) } else { described.entity.clone() }
     }
 }

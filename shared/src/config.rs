@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::{
     engine::drain::{DrainSettings, MARGIN, MARK_TIMEOUT},
-    sources::{Document, PATIENCE, Sources},
+    sources::{self, Document, PATIENCE, Sources},
     time::Timestamp,
 };
 
@@ -164,7 +164,7 @@ pub struct FileDocument(pub PathBuf);
 
 impl Document for FileDocument {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
-        let read = std::fs::read_to_string(&self.0);
+        let read = std::fs::read(&self.0).map_err(|error| error.to_string()).and_then(sources::text);
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))
     }
 
@@ -258,8 +258,10 @@ mod tests {
     use super::*;
 
     fn sources() -> Sources {
-        Sources::parse("[sources.shop]\nprovider='shopify'\nsecrets=['s']\nhandler='orders'\nhandler_timeout='20s'")
-            .unwrap()
+        Sources::parse(
+            "[sources.shop]\nprovider='shopify'\nsecrets=['q7mZ4kT1']\nhandler='orders'\nhandler_timeout='20s'",
+        )
+        .unwrap()
     }
 
     fn refused<const N: usize>(variables: [(&str, &str); N]) -> String {

@@ -43,6 +43,8 @@ use crate::{
 pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
+#[cfg(any(test, feature = "verify"))]
+pub use sender::Received;
 pub use topics::{Pattern, Patterns, Topics};
 
 #[derive(Debug, Clone, Default)]
@@ -81,8 +83,10 @@ pub struct Source {
     pub name: SourceName,
     pub provider_name: String,
     provider: AnyProvider,
-    secrets: Vec<Secret>,
-    recipients: Vec<String>,
+    credentials: Credentials,
+    /// The credentials without those that a forger can guess. Webhooks are verified by these alone.
+    #[cfg(any(test, feature = "verify"))]
+    usable: Credentials,
     tolerance: Duration,
     #[cfg(any(test, feature = "verify"))]
     topics: Option<Topics>,
@@ -105,6 +109,14 @@ pub struct Source {
     invoke: Option<Function>,
 }
 
+/// The values by which a source's webhooks are verified.
+#[derive(Debug, Clone)]
+struct Credentials {
+    secrets: Vec<Secret>,
+    /// The ids of the recipient, for a sender with a published key.
+    recipients: Vec<String>,
+}
+
 pub const DEFAULT_HANDLER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The name of the built-in handler that posts to an endpoint. The TOML table with the settings of this
@@ -115,6 +127,20 @@ pub const FORWARD: &str = "forward";
 /// handler has the same name.
 pub const INVOKE: &str = "invoke";
 
+const MARKED: &str = "it begins with a byte-order mark, which JSON does not allow; save it as UTF-8 without one";
+
+/// Decodes a file's bytes. An error says how to save the file, and quotes nothing of it.
+pub fn text(bytes: Vec<u8>) -> Result<String, String> {
+    if bytes.starts_with(&[0xff, 0xfe])
+        || bytes.starts_with(&[0xfe, 0xff])
+        || bytes.iter().take(2).any(|byte| *byte == 0)
+    {
+        return Err("it is UTF-16; save it as UTF-8".into());
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| format!("it is not UTF-8 at byte {}; save it as UTF-8", error.utf8_error().valid_up_to() + 1))
+}
+
 impl Sources {
     /// Parses a sources document. A document that starts with a brace is JSON; any other is TOML.
     pub fn parse(text: &str) -> Result<Self, InvalidSources> {
@@ -122,7 +148,11 @@ impl Sources {
     }
 
     fn parse_with(text: &str, registry: Registry) -> Result<Self, InvalidSources> {
-        let document: Form = if text.trim_start().starts_with('{') {
+        let unmarked = text.trim_start_matches('\u{feff}');
+        let document: Form = if unmarked.trim_start().starts_with('{') {
+            if unmarked.len() < text.len() {
+                return Err(InvalidSources::Document(MARKED.into()));
+            }
             serde_json::from_str(text).map_err(|error| message::of_json(text, &error))
         } else {
             toml::from_str(text).map_err(|error| message::of_toml(text, &error))
@@ -131,7 +161,7 @@ impl Sources {
         let origin =
             document.origin.map(|Table(origin)| Origin::check(origin)).transpose().map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
-        for (name, Table(entry)) in document.sources {
+        for (name, Table(entry)) in document.sources.0 {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
             let source = Source::check(parsed.clone(), entry, registry).map_err(invalid)?;
@@ -143,12 +173,27 @@ impl Sources {
         Ok(Self { by_name: sources, origin: origin.unwrap_or_default() })
     }
 
+    /// Parses a document for a command that explains signatures. Its sources verify with guessable secrets, too.
+    #[cfg(any(test, feature = "verify"))]
+    pub fn parse_for_diagnosis(text: &str) -> Result<Self, InvalidSources> {
+        let mut sources = Self::parse(text)?;
+        for source in sources.by_name.values_mut().filter_map(Arc::get_mut) {
+            source.usable = source.credentials.clone();
+        }
+        Ok(sources)
+    }
+
     pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
         self.by_name.get(&SourceName::parse(name).ok()?)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
         self.by_name.values()
+    }
+
+    /// Returns the first secret of the proxy in front of the ingest function, if the document has one.
+    pub fn origin_secret(&self) -> Option<&str> {
+        self.origin.first()
     }
 
     #[cfg(any(test, feature = "verify"))]
@@ -182,7 +227,7 @@ impl Source {
     }
 
     pub fn secrets(&self) -> usize {
-        self.secrets.len()
+        self.credentials.secrets.len()
     }
 
     /// Returns the source's entity templates, as written. Without templates, the provider's rule names the
@@ -191,18 +236,13 @@ impl Source {
         self.entity.iter().map(ToString::to_string)
     }
 
-    /// Returns the secrets that are probably mistakes: the number of each in the list, counted from 1, and the
-    /// reason.
-    pub fn doubtful_secrets(&self) -> Vec<(usize, &'static str)> {
-        let doubt = |secret: &Secret| {
-            let text = secret.text()?;
-            match text {
-                _ if text.trim() != text => Some("has white space around it"),
-                _ if text.contains('…') || text.contains("...") => Some("is a placeholder"),
-                _ => None,
-            }
-        };
-        (1..).zip(&self.secrets).filter_map(|(number, secret)| Some((number, doubt(secret)?))).collect()
+    /// Returns the secrets with white space around them, as numbers counted from 1. They are probably mistakes.
+    pub fn spaced_secrets(&self) -> Vec<usize> {
+        let is_spaced = |secret: &Secret| secret.text().is_some_and(|text| text.trim() != text);
+        (1..)
+            .zip(&self.credentials.secrets)
+            .filter_map(|(number, secret)| is_spaced(secret).then_some(number))
+            .collect()
     }
 }
 
@@ -237,7 +277,7 @@ mod tests {
         }
     }
 
-    const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_c2VjcmV0']\nhandler='h'\n";
+    const SHOP: &str = "provider='standard-webhooks'\nsecrets=['whsec_Zk93bTR6S2dRcTdUaHBY']\nhandler='h'\n";
 
     #[test]
     fn constant_entity_template_must_be_valid_key() {
@@ -291,7 +331,10 @@ mod tests {
         );
         assert_eq!(secrets("woocommerce", "''"), "source `shop`: `secrets`, number 1: it is empty");
         let refused = secrets("standard-webhooks", "'hush!'");
-        assert!(refused.ends_with("number 1: it is not `whsec_` and the key's bytes in base64"), "{refused}");
+        assert!(
+            refused.contains("number 1: it is not `whsec_` and the key's bytes in base64; if the sender uses"),
+            "{refused}"
+        );
     }
 
     fn shippo(fields: &str) -> Result<Arc<Source>, String> {
@@ -303,10 +346,10 @@ mod tests {
     #[test]
     fn source_tolerance_replaces_the_default_five_minutes() {
         let at = |seconds: u64| Timestamp::from_secs(1_767_621_700 + seconds);
-        let signed = shippo("secrets = 's'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
+        let signed = shippo("secrets = 'q7mZ4kT1'").unwrap().sign(&providers::Headers::default(), b"{}", at(1000));
         let headers = signed.into_iter().collect();
         let is_taken = |tolerance: &str, seconds| {
-            let source = shippo(&format!("secrets = 's'\ntolerance = '{tolerance}'")).unwrap();
+            let source = shippo(&format!("secrets = 'q7mZ4kT1'\ntolerance = '{tolerance}'")).unwrap();
             source.verify(Request { headers: &headers, body: b"{}" }, at(seconds)) == Ok(Verified::Delivery)
         };
         for (tolerance, taken, refused) in [("5m", [700, 1300], [699, 1301]), ("10s", [990, 1010], [989, 1011])] {
@@ -314,7 +357,7 @@ mod tests {
             assert!(!refused.iter().any(|now| is_taken(tolerance, *now)), "{tolerance}");
         }
         assert!(is_taken("15m", 100) && is_taken("15m", 1900) && !is_taken("15m", 99) && !is_taken("15m", 1901));
-        let other = shippo("secrets = 'other'\ntolerance = '15m'").unwrap();
+        let other = shippo("secrets = 'u3rVw8Yd'\ntolerance = '15m'").unwrap();
         let refused = other.verify(Request { headers: &headers, body: b"{}" }, at(1000));
         assert_eq!(refused, Err(Unverified::Mismatch));
         assert_eq!(shippo("tolerance = '0s'").unwrap_err(), "source `shop`: `tolerance` must be more than zero");
@@ -354,7 +397,7 @@ mod tests {
         let read = |secrets: &str| {
             Sources::parse(&format!("[sources.shop]\nprovider = 'stripe'\nsecrets = {secrets}\nhandler = 'h'\n"))
         };
-        assert!(read("'whsec_1'").unwrap().get("shop").unwrap().has_secret());
+        assert!(read("'whsec_q7mZ4kT1'").unwrap().get("shop").unwrap().has_secret());
         let refused = read("{ first = 'hush' }").unwrap_err().to_string();
         assert!(
             refused.ends_with("a secret is a text; several secrets, during a rotation, are a list of texts"),
@@ -394,6 +437,43 @@ mod tests {
         ] {
             assert_eq!(refused(field).trim_end(), format!("{cannot}{expected}"), "{field}");
         }
+    }
+
+    #[test]
+    fn source_named_twice_is_refused() {
+        let refused = |text: &str| Sources::parse(text).unwrap_err().to_string();
+        let entry = r#"{"provider":"shopify","secrets":["hush"],"handler":"h"}"#;
+        assert_eq!(
+            refused(&format!(r#"{{"sources":{{"shop":{entry},"other":{entry},"shop":{entry}}}}}"#)),
+            "the sources document cannot be read: source `shop` is in it twice at line 1 column 145"
+        );
+        assert!(refused(&format!("[sources.shop]\n{SHOP}[sources.shop]\n{SHOP}")).contains("line 5: duplicate key"));
+        let nested =
+            |field: &str| format!(r#"{{"sources":{{"shop":{{"provider":"shopify","handler":"h",{field}}}}}}}"#);
+        for field in [r#""secrets":[],"secrets":[]"#, r#""retry":{"for":"1h","for":"2h"}"#] {
+            assert!(refused(&nested(field)).contains("duplicate field"), "{}", refused(&nested(field)));
+        }
+    }
+
+    #[test]
+    fn byte_order_mark_before_json_document_is_named() {
+        let json = format!("\u{feff}{}", r#"{"sources":{"shop":{"provider":"shopify","handler":"h"}}}"#);
+        assert_eq!(
+            Sources::parse(&json).unwrap_err().to_string(),
+            "the sources document cannot be read: it begins with a byte-order mark, which JSON does not allow; save it as \
+             UTF-8 without one"
+        );
+        Sources::parse(&format!("\u{feff}[sources.shop]\n{SHOP}")).expect("TOML allows a byte-order mark");
+    }
+
+    #[test]
+    fn document_in_another_encoding_is_named() {
+        let utf_16 = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+        let of = |bytes: Vec<u8>| text(bytes).unwrap_err();
+        assert_eq!(of(utf_16("\u{feff}[sources.shop]")), "it is UTF-16; save it as UTF-8");
+        assert_eq!(of(utf_16("[sources.shop]")), "it is UTF-16; save it as UTF-8");
+        assert_eq!(of(b"# Jos\xe9".to_vec()), "it is not UTF-8 at byte 6; save it as UTF-8");
+        assert_eq!(text(b"# Jos\xc3\xa9".to_vec()).as_deref(), Ok("# José"));
     }
 
     #[test]

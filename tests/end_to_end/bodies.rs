@@ -17,7 +17,7 @@ async fn oversized_body_is_not_appended() {
     let incoming = Incoming { body: vec![b' '; LARGEST_BODY + 1].into(), ..world.incoming("test/a", "1") };
     let time = Duration::from_secs(5);
     // Compressed, the body would fit a queue message, but the worker would refuse the delivery.
-    assert_eq!(world.inbox().accept(&incoming, None, OnOutage::Queue, time).await.map(drop), refused);
+    assert_eq!(world.inbox().accept(&incoming, None, None, OnOutage::Queue, time).await.map(drop), refused);
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
     assert!(world.messages.is_empty());
     assert_eq!(append(LARGEST_BODY).await, Ok(()));
@@ -30,7 +30,7 @@ async fn append_to_a_jobs_key_is_refused() {
     let incoming = world.incoming("cron/nightly", "1");
     assert_eq!(world.inbox().append(&incoming).await.map(drop), Err(AppendError::IsAJob));
     let time = Duration::from_secs(5);
-    let accepted = world.inbox().accept(&incoming, None, OnOutage::Queue, time).await;
+    let accepted = world.inbox().accept(&incoming, None, None, OnOutage::Queue, time).await;
     assert_eq!(accepted.map(drop), Err(AppendError::IsAJob), "it is not deferred either");
     assert_eq!((world.memory.rows(&TableName::Entities), world.memory.rows(&TableName::Inbox)), (vec![], vec![]));
     assert!(world.messages.is_empty());
@@ -149,7 +149,7 @@ async fn delivery_of_a_megabyte_costs_no_additional_request() {
         variant_id: u64,
     }
     let mut testbed =
-        TestBed::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush']\nhandler = 'test'\n").await;
+        TestBed::start_for("[sources.shop]\nprovider = 'shopify'\nsecrets = ['q7mZ4kT1']\nhandler = 'test'\n").await;
     let ingest = Ingest::new(testbed.sources(), testbed.inbox(), testbed.env().clone());
     let id = (1 << 53) + 1;
     let (large, lines) = order_of_a_megabyte(id);

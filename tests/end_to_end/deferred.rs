@@ -14,8 +14,8 @@ const SAYS: &str = concat!(
     source!("queued", "on_outage = 'queue'"),
     source!("refused", "on_outage = 'refuse'"),
     source!("again"),
-    "\n[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'test'\n",
-    "\n[sources.woo_refused]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'test'\non_outage = 'refuse'\n",
+    "\n[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['q7mZ4kT1']\nhandler = 'test'\n",
+    "\n[sources.woo_refused]\nprovider = 'woocommerce'\nsecrets = ['q7mZ4kT1']\nhandler = 'test'\non_outage = 'refuse'\n",
 );
 
 const ANSWER: Duration = Duration::from_millis(2500);
@@ -214,7 +214,7 @@ async fn deferred_message_is_deleted_only_after_being_replaced() {
 
 #[tokio::test(start_paused = true)]
 async fn handler_sees_deferred_event_as_older_than_applied_event() {
-    const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\non_outage = 'queue'\n\
+    const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['q7mZ4kT1']\nhandler = 'h'\non_outage = 'queue'\n\
          generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', delivery_id = 'x-id', topic = '/type', \
          entity = '/order', event_time = '/at' }\n";
     let world = out_until(Duration::from_secs(30), |_| Fault::Silent).with_sources(ACME);
@@ -315,7 +315,7 @@ async fn deferred_delivery_moved_back_from_dead_letters_is_applied() {
         TestBed::start_for(&SOURCES.replace("handler = 'test'", "handler = 'test'\non_outage = 'queue'")).await;
     let incoming = testbed.incoming("test/a", "1");
     let deferred = queue::Message::Deferred(Box::new(
-        webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits"),
+        webhook_serializer::engine::deferred::Deferred::of(&incoming, None, Trace::default()).expect("it fits"),
     ));
     testbed.queue().send(&deferred, Duration::ZERO).await.expect("the queue takes it");
     let account = testbed.engines.account();
@@ -347,7 +347,8 @@ async fn longest_deferred_delivery_fits_one_message() {
     let mut noise = vec![0; 784_000];
     fastrand::Rng::with_seed(1).fill(&mut noise);
     let incoming = webhook_serializer::Incoming { body: noise.into(), ..testbed.incoming("test/a", "1\u{ffff}\u{1}") };
-    let deferred = webhook_serializer::engine::deferred::Deferred::of(&incoming, Trace::default()).expect("it fits");
+    let deferred =
+        webhook_serializer::engine::deferred::Deferred::of(&incoming, None, Trace::default()).expect("it fits");
     let message = queue::Message::Deferred(Box::new(deferred));
     assert!(message.text().len() > 1_040_000);
     // On a busy machine, a megabyte may take longer than a call may. A copy that landed is then a repeat.

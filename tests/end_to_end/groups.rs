@@ -6,7 +6,7 @@ const KEY: &str = "test/a";
 
 fn sources(options: &str) -> String {
     format!(
-        "[sources.test]\nprovider = 'shopify'\nsecrets = 's'\nhandler = 'h'\nhandler_timeout = '5s'\n\
+        "[sources.test]\nprovider = 'shopify'\nsecrets = 'q7mZ4kT1'\nhandler = 'h'\nhandler_timeout = '5s'\n\
          retry = {{ attempts = 3, first = '1s' }}\n{options}\n"
     )
 }

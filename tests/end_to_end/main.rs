@@ -34,6 +34,7 @@ mod repair;
 mod repeats;
 mod restore;
 mod rewinds;
+mod senders;
 mod slices;
 mod stops;
 mod sweep;

@@ -26,7 +26,7 @@ handler = 'h'
 
 [sources.shopify]
 provider = 'shopify'
-secrets = 'secret'
+secrets = 'q7mZ4kT1'
 handler = 'h'
 ";
 
@@ -65,7 +65,7 @@ async fn answer_telling(
         raw_query_string: query.into(),
         headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         body: Some("{}".into()),
-        request_context: RequestContext { http: Http { method: method.into() } },
+        request_context: RequestContext { http: Http { method: method.into() }, ..RequestContext::default() },
         ..Request::default()
     };
     let answer = ingest.answer(&request).await;

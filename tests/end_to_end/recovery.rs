@@ -240,7 +240,7 @@ async fn silent_queue_does_not_delay_the_batch_response() {
     let mut world = World::new();
     world.function_time = 4 * SECOND;
     world.append("test/a", "a").await;
-    let deferred = Deferred::of(&world.incoming("test/b", "b"), Trace::default()).expect("it fits");
+    let deferred = Deferred::of(&world.incoming("test/b", "b"), None, Trace::default()).expect("it fits");
     let silent = |_: &Call<'_>| Fault::Silent;
     world.break_table(silent);
     world.break_queue(|_| Fault::Silent);

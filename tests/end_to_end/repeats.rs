@@ -2,7 +2,7 @@
 
 use tests::prelude::*;
 
-const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['s']\nhandler = 'h'\n\
+const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['q7mZ4kT1']\nhandler = 'h'\n\
      generic = { header = 'x-sign', hash = 'sha256', encoding = 'hex', entity = '/order', retried_for = '1h' }\n";
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,7 +29,7 @@ async fn until_the_end_of_a_period(world: &World) {
 
 #[tokio::test(start_paused = true)]
 async fn second_deletion_webhook_of_order_is_applied() {
-    const WOO: &str = "[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['secret']\nhandler = 'h'\n";
+    const WOO: &str = "[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['q7mZ4kT1']\nhandler = 'h'\n";
     for has_id in [true, false] {
         let world = World::new().with_sources(WOO);
         for (topic, id) in [("order.deleted", "1"), ("order.restored", "2"), ("order.deleted", "3")] {

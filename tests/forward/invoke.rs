@@ -37,14 +37,14 @@ use validator::Validator;
 const SOURCES: &str = r#"
     [sources.shop]
     provider = "standard-webhooks"
-    secrets = ["whsec_c2VjcmV0"]
+    secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
     handler = "invoke"
     retry = { attempts = 2, first = "10ms" }
     invoke = { function = "orders", qualifier = "live" }
 
     [sources.bursts]
     provider = "standard-webhooks"
-    secrets = ["whsec_c2VjcmV0"]
+    secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
     handler = "invoke"
     deliver = { up_to = 3 }
     retry = { attempts = 2, first = "10ms" }

@@ -50,7 +50,7 @@ fn sources(url: &str) -> String {
             r#"
             [sources.{name}]
             provider = "standard-webhooks"
-            secrets = ["whsec_c2VjcmV0"]
+            secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
             handler = "forward"
             retry = {{ attempts = 2, first = "10ms" }}
             forward = {{ url = "{url}", secret = "{secret}", allow_private = true }}

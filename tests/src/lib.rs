@@ -6,7 +6,7 @@
 macro_rules! source {
     ($name:literal $(, $option:literal)*) => {
         concat!(
-            "\n[sources.", $name, "]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\nhandler = 'test'\n"
+            "\n[sources.", $name, "]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_Zk93bTR6S2dRcTdUaHBY']\nhandler = 'test'\n"
             $(, $option, "\n")*
         )
     };

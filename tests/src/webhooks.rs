@@ -46,7 +46,8 @@ pub fn request(webhook: &Webhook) -> Request {
         headers: webhook.headers.iter().cloned().collect(),
         body: Some(String::from_utf8(webhook.body.clone()).expect("a text")),
         is_base64_encoded: false,
-        request_context: RequestContext { http: Http { method: "POST".into() } },
+        request_context: RequestContext { http: Http { method: "POST".into() }, ..RequestContext::default() },
+        ..Request::default()
     }
 }
 

@@ -21,7 +21,7 @@ const ORIGIN_SECRET: &str = "0123456789abcdef0123456789abcdef";
 const SOURCES: &str = r#"
 [sources.test]
 provider = "standard-webhooks"
-secrets = ["whsec_c2VjcmV0"]
+secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
 handler = "test"
 
 [sources.adobe]

@@ -39,7 +39,7 @@ fn sources(url: &str) -> String {
             r#"
             [sources.{name}]
             provider = "standard-webhooks"
-            secrets = ["whsec_c2VjcmV0"]
+            secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
             handler = "{handler}"
             on_outage = "queue"
             retry = {{ attempts = 3, first = "10ms", longest = "10ms" }}

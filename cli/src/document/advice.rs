@@ -3,6 +3,7 @@
 pub mod handlers;
 mod topics;
 
+use console::{StyledObject, style};
 use webhook_serializer::{
     protocol::{delivery::Incoming, entity::EntityKey},
     providers::{self, Example, Payload},
@@ -26,15 +27,42 @@ pub struct Advice {
 pub enum Weight {
     Note,
     Warning,
+    /// The functions read the document, but do not do what it says.
+    Error,
+}
+
+impl Weight {
+    /// Returns the word in front of an advice's text, as terminals show it.
+    pub fn label(self) -> StyledObject<&'static str> {
+        match self {
+            Self::Note => style("note:").bold(),
+            Self::Warning => style("warning:").yellow().bold(),
+            Self::Error => style("error:").red().bold(),
+        }
+    }
 }
 
 pub fn of(source: &Source) -> Vec<Advice> {
     let warning = entities(source).map(|text| Advice { weight: Weight::Warning, text });
     let nothing = finds_nothing(source).map(|text| Advice { weight: Weight::Note, text });
-    let note = source.missing_field().map(|field| Advice { weight: Weight::Note, text: without(source, field) });
-    let doubtful = source.doubtful_secrets().into_iter().map(|(number, what)| Advice {
+    let guessable: Vec<Advice> = source
+        .guessable()
+        .map(|(which, what)| Advice {
+            weight: Weight::Error,
+            text: format!(
+                "source `{}`: {which} {what}, so the functions do not use it: write the value that the sender shows",
+                source.name
+            ),
+        })
+        .collect();
+    let missing = source.missing_field().filter(|_| guessable.is_empty());
+    let note = missing.map(|field| Advice { weight: Weight::Note, text: without(source, field) });
+    let spaced = source.spaced_secrets().into_iter().map(|number| Advice {
         weight: Weight::Note,
-        text: format!("source `{}`: secret number {number} {what}, so no signature will match it", source.name),
+        text: format!(
+            "source `{}`: secret number {number} has white space around it, so no signature will match it",
+            source.name
+        ),
     });
     let paused = source.is_paused.then(|| Advice {
         weight: Weight::Note,
@@ -50,7 +78,8 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .chain(topics::of(source))
         .chain(several)
         .chain(note)
-        .chain(doubtful)
+        .chain(guessable)
+        .chain(spaced)
         .chain(paused)
         .collect()
 }
@@ -173,25 +202,36 @@ mod tests {
         of(Sources::parse(&document).unwrap().get("shop").unwrap())
     }
 
+    fn texts<const N: usize>(advice: Vec<Advice>) -> [String; N] {
+        let texts: Vec<String> = advice.into_iter().map(|advice| advice.text).collect();
+        texts.try_into().unwrap()
+    }
+
     fn warned(provider: &str, entity: &str) -> Option<String> {
-        let all = advice(provider, &format!("secrets = ['whsec_s']\nentity = {entity}"));
+        let all = advice(provider, &format!("secrets = ['whsec_q7mZ4kT1']\nentity = {entity}"));
         assert!(all.iter().all(|advice| advice.weight == Weight::Warning), "{all:?}");
         all.into_iter().map(|advice| console::strip_ansi_codes(&advice.text).into_owned()).next()
     }
 
     #[test]
-    fn note_on_placeholder_or_padded_secret_hides_secret() {
-        let secrets = "secrets = ['…', 'whsec_...', ' hush', 'as it should be']";
-        let texts: Vec<String> = advice("shopify", secrets).into_iter().map(|advice| advice.text).collect();
-        assert_eq!(texts.len(), 3, "{texts:?}");
-        assert!(texts[0].contains("number 1 is a placeholder") && texts[1].contains("number 2 is a placeholder"));
-        assert!(texts[2].contains("number 3 has white space around it") && !texts.concat().contains("hush"));
+    fn guessable_or_padded_secret_is_reported_and_hidden() {
+        let secrets = "secrets = ['…', 'whsec_...', ' hush-q7mZ4kT1', 'as it should be', 'hush']";
+        let all = advice("shopify", secrets);
+        let weights: Vec<Weight> = all.iter().map(|advice| advice.weight).collect();
+        assert_eq!(weights, [Weight::Error, Weight::Error, Weight::Error, Weight::Note]);
+        let [first, second, third, padded] = texts(all);
+        assert!(first.starts_with("source `shop`: secret number 1 is a placeholder, so the functions do not"));
+        assert!(second.contains("number 2 is a placeholder") && third.contains("number 5 is a placeholder"));
+        assert!(padded.contains("number 3 has white space around it"), "{padded}");
+        assert!(![first, second, third, padded].concat().contains("hush"));
+        let [id] = texts(advice("paypal", "webhook_id = 'WEBHOOK_ID'"));
+        assert!(id.contains("`webhook_id` number 1 is a placeholder"), "{id}");
     }
 
     #[test]
     fn note_says_why_deliver_or_stale_option_is_unsuitable() {
         let noted = |provider: &str, rest: &str| {
-            let all = advice(provider, &format!("secrets = ['whsec_c2VjcmV0']\n{rest}"));
+            let all = advice(provider, &format!("secrets = ['whsec_Zk93bTR6S2dRcTdUaHBY']\n{rest}"));
             all.into_iter().map(|advice| advice.text).collect::<Vec<_>>()
         };
         assert_eq!(noted("shopify", "deliver = 'latest'\nstale = 'skip'"), [""; 0]);
@@ -258,8 +298,11 @@ mod tests {
         ] {
             assert_eq!(warned(provider, entity), None, "{provider} {entity}");
         }
-        assert_eq!(advice("standard-webhooks", "secrets = ['c2VjcmV0']\nentity = '{source}/order/{/data/id}'"), []);
-        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['whsec_s']"));
+        assert_eq!(
+            advice("standard-webhooks", "secrets = ['Zk93bTR6S2dRcTdUaHBY']\nentity = '{source}/order/{/data/id}'"),
+            []
+        );
+        let own = ["shopify", "stripe", "woocommerce"].map(|provider| advice(provider, "secrets = ['whsec_q7mZ4kT1']"));
         assert_eq!(own, [const { Vec::new() }; 3]);
     }
 
@@ -285,12 +328,13 @@ mod tests {
     #[test]
     fn entity_template_matching_no_example_webhook_gets_a_note() {
         for entity in ["'shop/order/{/result/refrence}'", "'shop/order/{insurences.*:/result/reference}'"] {
-            let [note] = advice("easypost", &format!("secrets = ['whsec_s']\nentity = {entity}")).try_into().unwrap();
+            let [note] =
+                advice("easypost", &format!("secrets = ['whsec_q7mZ4kT1']\nentity = {entity}")).try_into().unwrap();
             assert_eq!(note.weight, Weight::Note);
             assert!(note.text.contains("finds nothing in any example") && note.text.contains("shop/unrouted"));
         }
         for entity in ["'shop/order/{insurance.*:/result/reference}'", "'{source}/{tracker.*:entity}'"] {
-            assert_eq!(advice("easypost", &format!("secrets = ['whsec_s']\nentity = {entity}")), [], "{entity}");
+            assert_eq!(advice("easypost", &format!("secrets = ['whsec_q7mZ4kT1']\nentity = {entity}")), [], "{entity}");
         }
     }
 
@@ -320,7 +364,7 @@ mod tests {
             let blocks = text.split("```toml\n").skip(1).map(|block| block.split("```").next().unwrap());
             for block in blocks.filter(|block| block.trim_start().starts_with("[sources.")) {
                 // Replaces placeholder secrets by valid ones.
-                let document = block.replace("whsec_…", "whsec_c2VjcmV0");
+                let document = block.replace("whsec_…", "whsec_Zk93bTR6S2dRcTdUaHBY");
                 let read =
                     Sources::parse(&document).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
                 for source in read.iter() {

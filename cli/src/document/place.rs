@@ -13,6 +13,7 @@ use webhook_serializer::{
         stored::{Held, Refused, Replaced, Stored},
     },
     config::SourcesOrigin,
+    sources,
     time::Env,
 };
 
@@ -114,11 +115,16 @@ impl From<Held> for Found {
 }
 
 fn read(path: &Path) -> Result<Option<Found>> {
-    match std::fs::read_to_string(path) {
-        Ok(text) => Ok(Some(Found { text, held: None })),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("{} cannot be read", path.display())),
+    match path.try_exists() {
+        Ok(false) => Ok(None),
+        _ => read_text(path).map(|text| Some(Found { text, held: None })),
     }
+}
+
+/// Reads a sources document. An error names the file's encoding if that is the problem.
+pub fn read_text(path: &Path) -> Result<String> {
+    let read = std::fs::read(path).map_err(|error| error.to_string()).and_then(sources::text);
+    read.map_err(|reason| anyhow!("{} cannot be read: {reason}", path.display()))
 }
 
 /// The mode of new files. The files contain secrets, so only their owner may read them.

@@ -7,17 +7,30 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
 const SOURCES: &str = "sources";
 
 #[derive(Debug, Clone)]
-pub struct Text(pub(super) DocumentMut);
+pub struct Text(pub(super) DocumentMut, Layout);
+
+/// What a parsed document does not keep of its file.
+#[derive(Debug, Clone, Copy)]
+struct Layout {
+    has_byte_order_mark: bool,
+    ends_lines_with_cr_lf: bool,
+}
+
+const MARK: char = '\u{feff}';
 
 impl Text {
     /// Parses a TOML document. An error message contains no part of the document, because the document has secrets.
     pub fn parse(text: &str) -> Result<Self> {
-        if text.trim_start().starts_with('{') {
+        if text.trim_start_matches(MARK).trim_start().starts_with('{') {
             bail!(
                 "the document is JSON, and this command edits only TOML: edit it by hand, then run `serializer check FILE`"
             );
         }
-        text.parse().map(Self).map_err(|_| anyhow!("the document is not TOML"))
+        let first_end = text.find('\n').and_then(|end| end.checked_sub(1)).map(|before| text.as_bytes()[before]);
+        let layout =
+            Layout { has_byte_order_mark: text.starts_with(MARK), ends_lines_with_cr_lf: first_end == Some(b'\r') };
+        let document = text.parse().map_err(|_| anyhow!("the document is not TOML"))?;
+        Ok(Self(document, layout))
     }
 
     pub fn has(&self, source: &str) -> bool {
@@ -124,7 +137,15 @@ impl Text {
 
 impl std::fmt::Display for Text {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)
+        let Self(document, layout) = self;
+        let text = document.to_string();
+        if layout.has_byte_order_mark {
+            write!(f, "{MARK}")?;
+        }
+        match layout.ends_lines_with_cr_lf {
+            true => f.write_str(&text.replace("\r\n", "\n").replace('\n', "\r\n")),
+            false => f.write_str(&text),
+        }
     }
 }
 
@@ -258,6 +279,23 @@ retry = { attempts = 3, first = \"2s\" }
             });
             assert_eq!(Text::parse(&without).unwrap().texts("shop", "secrets"), ["old"], "{without}");
         }
+    }
+
+    #[test]
+    fn edit_keeps_line_ends_and_byte_order_mark() {
+        let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("h"))];
+        for mark in ["", "\u{feff}"] {
+            let windows = format!("{mark}{}", TOML.replace('\n', "\r\n"));
+            let with = edited(&windows, |text| {
+                text.put_first("shop", "secrets", "new")?;
+                text.insert("second", &fields)
+            });
+            let expected = format!("{TOML}\n[sources.second]\nprovider = \"shopify\"\nhandler = \"h\"\n")
+                .replace("    # of May\n", "    \"new\",\n    # of May\n");
+            assert_eq!(with, format!("{mark}{}", expected.replace('\n', "\r\n")));
+            assert_eq!(edited(&with, |text| text.remove("second")), with.split("\r\n[sources.second]").next().unwrap());
+        }
+        assert!(!edited(TOML, |text| text.insert("second", &fields)).contains('\r'));
     }
 
     #[test]

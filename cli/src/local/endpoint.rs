@@ -66,7 +66,8 @@ async fn answer(
         headers,
         body: Some(body),
         is_base64_encoded,
-        request_context: RequestContext { http: Http { method: method.to_string() } },
+        request_context: RequestContext { http: Http { method: method.to_string() }, ..RequestContext::default() },
+        ..Request::default()
     };
     let answer = ingest.answer(&request).await;
     let status = StatusCode::from_u16(answer.status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

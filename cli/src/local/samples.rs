@@ -5,7 +5,7 @@ use webhook_serializer::{
     functions::ingest::Request,
     protocol::delivery::Incoming,
     providers::{self, Verified},
-    sources::Sources,
+    sources::{ORIGIN_HEADER, Source, Sources},
     time::Timestamp,
 };
 
@@ -152,6 +152,27 @@ pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     ALL.into_iter().filter(|(_, event)| is_its(event)).collect()
 }
 
+/// Returns the source of `sources` to which samples of `provider` can be sent: one that can verify them, if there is
+/// any.
+pub fn source_of<'a>(provider: &str, sources: &'a Sources) -> Option<&'a Source> {
+    let of_provider = || sources.iter().filter(|source| source.provider_name == provider);
+    of_provider().find(|source| source.has_secret()).or_else(|| of_provider().next()).map(AsRef::as_ref)
+}
+
+/// Returns whether [`webhook`] can sign a sample for `source`. With a published key, only the development keys sign.
+pub fn is_signable(source: &Source, development_keys: bool) -> bool {
+    let blank = || source.sign(&providers::Headers::default(), b"{}", Timestamp::from_millis(0));
+    let is_published = source.credential_field() != Some("secrets");
+    let can_sign = if is_published { development_keys } else { source.query().is_some() || !blank().is_empty() };
+    source.has_secret() && can_sign
+}
+
+/// Returns the Function URL event with another source in its path.
+pub fn readdressed(event: &str, source: &str) -> Result<String> {
+    let request: Request = serde_json::from_str(event)?;
+    Ok(serde_json::to_string(&Request { raw_path: format!("/webhooks/{source}"), ..request })?)
+}
+
 pub fn is_webhook(event: &str) -> bool {
     serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
 }
@@ -167,7 +188,7 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     let source = sources.get(&name).with_context(|| {
         format!("source `{name}` is not in the sources document; name another document with --sources")
     })?;
-    let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();
+    let mut body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();
     // Headers that the Function URL adds or the HTTP client sets are left out.
     let kept = |name: &str| {
         let own = matches!(name, "content-length" | "host" | "accept-encoding");
@@ -175,6 +196,9 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     };
     let sent = request.headers.iter().filter(|(name, _)| kept(name));
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
+    keys::sign(source, &mut headers, &mut body, now);
+    // A proxy in front of ingest would add this.
+    headers.extend(sources.origin_secret().map(|secret| (ORIGIN_HEADER.to_owned(), secret.to_owned())));
     let query = source.query();
     let in_url = query.clone().unwrap_or_default();
     let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);

@@ -1,5 +1,7 @@
 //! Reconstructs bodies that were rewritten in transit.
 
+use std::ops::Range;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::de::IgnoredAny;
 use webhook_serializer::functions::ingest;
@@ -78,6 +80,96 @@ fn rewritten(body: &[u8]) -> Vec<(Vec<u8>, String)> {
         }
     }
     found
+}
+
+/// The largest number of groups of numbers that are rewritten independently of each other.
+const MOST_GROUPS: usize = 7;
+
+/// Returns the body with its numbers written as another serialiser writes them, such as 136.0 for 136. Numbers with
+/// the same member's name and the same form change together.
+pub(super) fn renumbered(body: &[u8]) -> impl Iterator<Item = (Vec<u8>, String)> {
+    let text = std::str::from_utf8(body).ok().filter(|text| text.len() <= LARGE);
+    let text = text.filter(|text| serde_json::from_str::<IgnoredAny>(text).is_ok()).unwrap_or_default();
+    let ways: [fn(&str) -> Option<String>; 3] = [
+        |number| match number.split_once('.') {
+            None => Some(format!("{number}.0")),
+            Some((_, decimals)) => (decimals.len() == 1).then(|| format!("{number}0")),
+        },
+        |number| (!number.contains('.')).then(|| format!("{number}.00")),
+        |number| {
+            number
+                .strip_suffix(".0")
+                .or_else(|| number.strip_suffix('0'))
+                .filter(|_| number.contains('.'))
+                .map(str::to_owned)
+        },
+    ];
+    ways.into_iter().flat_map(move |way| {
+        let numbers = numbers(text).filter_map(|(range, name)| Some((way(&text[range.clone()])?, range, name)));
+        let numbers: Vec<_> = numbers.collect();
+        let group = |range: &Range<usize>, name: &str| (name.to_owned(), text[range.clone()].contains('.'));
+        let mut groups: Vec<_> = numbers.iter().map(|(_, range, name)| group(range, name)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let count = groups.len();
+        let subsets: Vec<u128> = match count {
+            0 => Vec::new(),
+            1..=MOST_GROUPS => (1..1 << count).collect(),
+            _ => (0..count.min(127)).map(|one| 1 << one).chain([u128::MAX]).collect(),
+        };
+        let rewrite_group = move |subset: u128| {
+            let is_changed = |range: &Range<usize>, name: &str| {
+                let at = groups.binary_search(&group(range, name)).unwrap_or_default();
+                subset & (1_u128.checked_shl(at as u32).unwrap_or_default()) != 0 || subset == u128::MAX
+            };
+            let (mut other, mut from) = (String::new(), 0);
+            for (number, range, _) in numbers.iter().filter(|(_, range, name)| is_changed(range, name)) {
+                other.push_str(&text[from..range.start]);
+                other.push_str(number);
+                from = range.end;
+            }
+            other + &text[from..]
+        };
+        let others: Vec<String> = subsets.into_iter().map(rewrite_group).collect();
+        others.into_iter().flat_map(|other| {
+            Spacing::ALL.map(|spacing| {
+                const KEPT: Escapes = Escapes { slash: None, unicode: None, html: None };
+                let how = format!(
+                    "the body was parsed and serialised again: the sender signed the same JSON {}, and with some \
+                     numbers written otherwise, such as 136.0 for 136. Verify the bytes as received, before anything \
+                     parses them",
+                    spacing.in_words()
+                );
+                (rewrite(&other, spacing, KEPT).into_bytes(), how)
+            })
+        })
+    })
+}
+
+/// Returns the places of all plain numbers in the JSON `text`, each with the name of the nearest member around it.
+fn numbers(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
+    let (mut at, mut name) = (0, "");
+    std::iter::from_fn(move || {
+        while let Some(c) = text[at..].chars().next() {
+            let from = at;
+            match c {
+                '"' => {
+                    at += end_of_text(&text[at..]);
+                    if text[at..].trim_start().starts_with(':') {
+                        name = &text[from..at];
+                    }
+                }
+                '-' | '0'..='9' => {
+                    at += text[at..].find([',', '}', ']', ' ', '\t', '\r', '\n']).unwrap_or(text.len() - at);
+                    if !text[from..at].contains(['e', 'E']) {
+                        return Some((from..at, name));
+                    }
+                }
+                _ => at += c.len_utf8(),
+            }
+        }
+        None
+    })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

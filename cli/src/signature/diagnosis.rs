@@ -1,6 +1,8 @@
 //! Diagnoses invalid webhooks. The diagnosis tries common mistakes one at a time, and reports the first mistake that
 //! explains the signature.
 
+use std::time::Duration;
+
 use webhook_serializer::{
     providers::{Address, NAMES, Unverified, Verified},
     sources::Source,
@@ -9,9 +11,12 @@ use webhook_serializer::{
 
 use super::{Claim, bodies, secrets, signatures};
 
+/// The greatest age of a webhook whose time is taken for milliseconds.
+const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String {
     match refusal {
-        Unverified::Stale(signed_at) => stale(*signed_at, claim.now),
+        Unverified::Stale(signed_at) => stale(*signed_at, claim),
         Unverified::Missing(name) => missing(claim, name),
         Unverified::Malformed(name) => malformed(claim, name),
         Unverified::NoToken => no_token(claim),
@@ -28,7 +33,22 @@ fn of_key(claim: &Claim, at: &Address) -> String {
     if is_given { format!("the given {}", at.file()) } else { format!("the document at {at}") }
 }
 
-fn stale(signed_at: Timestamp, now: Timestamp) -> String {
+/// Explains why no key can be made of a secret. The signature may still tell which form of it is right.
+pub(super) fn of_unusable_secret(claim: &Claim, reason: &str) -> String {
+    secret(claim).map_or_else(|| reason.to_owned(), |found| format!("{reason}. But {found}"))
+}
+
+fn stale(signed_at: Timestamp, claim: &Claim) -> String {
+    let now = claim.now;
+    let in_seconds = Timestamp::from_millis(signed_at.as_millis() / 1000);
+    if in_seconds.since(now).max(now.since(in_seconds)) < YEARS {
+        return format!(
+            "the signature fits, but its time, {}, is in milliseconds, but {} demands seconds: the sender must correct \
+             that",
+            signed_at.as_millis() / 1000,
+            claim.provider
+        );
+    }
     let (away, side) = match now.since(signed_at) {
         away if !away.is_zero() => (away, "before"),
         _ => (signed_at.since(now), "after"),
@@ -111,9 +131,16 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
             1 => "the given secret".to_owned(),
             count => format!("any of the {count} given secrets"),
         };
+        let url = match claim.signs_url() {
+            true => format!(
+                "{} signs the URL: compare --url with the URL of the subscription, byte for byte. ",
+                claim.provider
+            ),
+            false => String::new(),
+        };
         format!(
             "the signature does not fit this body of {} bytes with {secrets}, nor with the usual changes of the body. \
-             Compare the secret with the one that the sender shows for this endpoint. {}",
+             {url}Compare the secret with the one that the sender shows for this endpoint. {}",
             claim.body.len(),
             lost(&claim.body)
         )
@@ -137,13 +164,13 @@ fn lost(body: &[u8]) -> &'static str {
 fn report(claim: &Claim, mistake: &str) -> String {
     let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
     match refusal {
-        Some(Unverified::Stale(signed_at)) => format!("{mistake}. Besides, {}", stale(signed_at, claim.now)),
+        Some(Unverified::Stale(signed_at)) => format!("{mistake}. Besides, {}", stale(signed_at, claim)),
         _ => mistake.to_owned(),
     }
 }
 
 fn body(claim: &Claim) -> Option<String> {
-    bodies::variants(&claim.body).into_iter().find_map(|(body, mistake)| {
+    bodies::variants(&claim.body).into_iter().chain(bodies::renumbered(&claim.body)).find_map(|(body, mistake)| {
         let other = Claim { body, ..claim.clone() };
         other.is_signed().then(|| report(&other, &mistake))
     })
@@ -178,13 +205,14 @@ fn option(claim: &Claim) -> Option<String> {
     let given = |name: &str| claim.options.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
     let mut others = Vec::new();
     if let Some(url) = claim.url.as_ref().filter(|_| claim.signs_url()) {
-        let bare = url.trim_end_matches('/');
-        let swapped = match url.strip_prefix("http://") {
-            Some(rest) => format!("https://{rest}"),
-            None => url.replacen("https://", "http://", 1),
-        };
         let with = |url: String| (Claim { url: Some(url.clone()), ..claim.clone() }, format!("--url {url}"));
-        others.extend([bare.to_owned(), format!("{bare}/"), swapped].map(with));
+        others.extend(urls(url, &claim.headers).into_iter().map(with));
+    }
+    if claim.provider == "paypal" && set("webhook_id", SIMULATOR.to_owned()).0.is_signed() {
+        return Some(format!(
+            "PayPal's webhook simulator signed it, for the webhook_id {SIMULATOR} that everybody's simulated webhooks \
+             have. Try with a real event of the sandbox instead"
+        ));
     }
     for hash in ["sha1", "sha256", "sha512"].into_iter().filter(|_| given("hash").is_some()) {
         for encoding in ["hex", "base64"] {
@@ -197,6 +225,30 @@ fn option(claim: &Claim) -> Option<String> {
     others
         .into_iter()
         .find_map(|(other, said)| other.is_signed().then(|| report(&other, &format!("the signature fits with {said}"))))
+}
+
+/// The id for which PayPal's webhook simulator signs, read on 2026-11-26 at
+/// <https://developer.paypal.com/api/rest/webhooks/simulator>.
+const SIMULATOR: &str = "WEBHOOK_ID";
+
+/// Returns URLs that the sender may have called instead of `url`: with another scheme, host, query or slash.
+fn urls(url: &str, headers: &[(String, String)]) -> Vec<String> {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (host, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let is_host = |name: &str| ["host", "x-forwarded-host", "x-original-host"].contains(&name);
+    let sent = headers.iter().filter(|(name, _)| is_host(name)).map(|(_, value)| value.trim().to_owned());
+    let bare = host.strip_prefix("www.").unwrap_or(host).to_owned();
+    let port = host.rsplit_once(':').map_or(host, |(host, _)| host).to_owned();
+    let hosts = [host.to_owned(), format!("www.{bare}"), bare, host.to_lowercase(), port].into_iter().chain(sent);
+    let asked = path.split(['?', '#']).next().unwrap_or_default();
+    let paths = [path, asked].map(|path| path.trim_end_matches('/'));
+    let paths: Vec<String> = paths.iter().flat_map(|path| [(*path).to_owned(), format!("{path}/")]).collect();
+    let of_host = |host: String| {
+        let urls =
+            paths.iter().flat_map(move |path| ["https", "http"].map(|scheme| format!("{scheme}://{host}{path}")));
+        urls.collect::<Vec<_>>()
+    };
+    hosts.flat_map(of_host).collect()
 }
 
 fn another_provider(claim: &Claim) -> Option<String> {

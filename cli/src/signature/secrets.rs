@@ -19,7 +19,8 @@ pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {
     let as_bytes = |bytes: &[u8]| format!("base64:{}", STANDARD.encode(bytes));
     found.push((
         as_bytes(trimmed.as_bytes()),
-        "fits if the secret's text itself is the key. This provider decodes secrets, so give the text's bytes as `base64:…`",
+        "fits if the secret's text itself is the key, as with Polar. This provider decodes secrets: write `base64:` \
+         and the output of `printf %s \"$SECRET\" | base64`",
     ));
     for (prefix, what) in [
         ("hex:", "fits if the secret is decoded from hexadecimal: write `hex:` in front of the secret"),

@@ -11,6 +11,11 @@ const HMACS: [usize; 3] = [20, 32, 64];
 pub(super) fn variants(value: &str) -> Vec<(String, &'static str)> {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || "+/_-".contains(c);
     let mut found = Vec::new();
+    if let Some((first, others)) = value.split_once(',')
+        && others.split(',').all(|other| other.trim() == first.trim())
+    {
+        found.push((first.trim().to_owned(), "comes twice, and Lambda joins its values by a comma: send it once"));
+    }
     let mut from = 0;
     while let Some(start) = value[from..].find(is_letter).map(|at| from + at) {
         let letters = value[start..].find(|c| !is_letter(c)).map_or(value.len(), |at| start + at);

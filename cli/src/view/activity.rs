@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-pub const OUTCOMES: [&str; 36] = [
+pub const OUTCOMES: [&str; 38] = [
     "accepted",
     "applied",
     "repeat",
@@ -39,6 +39,7 @@ pub const OUTCOMES: [&str; 36] = [
     "lease dropped without release; it will expire",
     "breaker opened",
     "breaker closed",
+    "destination does not answer",
     "destination unavailable",
     "destination available",
     "not verified",
@@ -51,6 +52,7 @@ pub const OUTCOMES: [&str; 36] = [
     "too large",
     "compressed",
     "bypassed the proxy",
+    "wrong event",
     "started",
     "waited",
 ];

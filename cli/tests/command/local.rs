@@ -170,3 +170,46 @@ fn demo_names_the_redriven_delivery() {
     assert!(printed(&played).contains("\nRA1: redriven, and applied last. All others:\nin order"), "{played:?}");
     assert!(played.status.success());
 }
+
+#[test]
+fn local_prints_only_send_lines_that_succeed() {
+    let folder = folder();
+    let document = |name: &str, text: &str| file(&folder, name, text).to_str().expect("a path in UTF-8").to_owned();
+    let secret = "secrets = ['q7mZ4kT1u3rVw8Yd']\nhandler = 'log'\n";
+    let mixed = format!(
+        "[sources.a]\nprovider = 'paypal'\nwebhook_id = 'WID'\nhandler = 'log'\n\
+         [sources.b]\nprovider = 'shopify'\nhandler = 'log'\n[sources.c]\nprovider = 'woocommerce'\n{secret}"
+    );
+    let paypal = "[sources.a]\nprovider = 'paypal'\nwebhook_id = 'WID'\nhandler = 'log'\n";
+    for (name, text, option, provider) in [
+        ("mixed.toml", mixed.as_str(), None, Some("woocommerce")),
+        ("paypal.toml", paypal, Some("--development-keys"), Some("paypal")),
+        ("none.toml", paypal, None, None),
+        ("early.toml", "[sources.a]\nprovider = 'shopify'\nhandler = 'log'\n", None, None),
+        ("guessable.toml", "[sources.a]\nprovider = 'shopify'\nsecrets = '…'\nhandler = 'log'\n", None, None),
+    ] {
+        let path = document(name, text);
+        let options: Vec<&str> = ["--sources", &path].into_iter().chain(option).collect();
+        let options = [&["local", "--port", "0", "--console-port", "0"], options.as_slice()].concat();
+        let mut local = serializer(&options).stdout(Stdio::piped()).spawn().expect("it can be started");
+        // The run ends if nobody reads what it prints.
+        let mut lines = BufReader::new(local.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        let greeting: Vec<String> = lines.by_ref().take_while(|line| !line.starts_with("Ctrl-C stops")).collect();
+        let greeting = greeting.join("\n");
+        let line = greeting.lines().find(|line| line.contains(" send "));
+        match provider {
+            Some(provider) => {
+                let line = line.unwrap_or_else(|| panic!("{name}: {greeting}"));
+                assert!(line.ends_with(&format!("--provider {provider}")), "{name}: {line}");
+                let typed: Vec<&str> = line.split(' ').skip_while(|word| *word != "send").collect();
+                let sent = ran(&typed);
+                assert!(sent.status.success(), "{name}: {sent:?}");
+            }
+            None => {
+                assert_eq!(line, None, "{name}: {greeting}");
+                assert!(greeting.contains("No sample can be sent: "), "{name}: {greeting}");
+            }
+        }
+        local.kill().expect("it runs");
+    }
+}

@@ -126,6 +126,53 @@ fn send_posts_samples_of_the_given_provider() {
     assert!(complained(&neither).contains("<FILE>") && neither.status.code() == Some(2), "{neither:?}");
 }
 
+const OWN: &str = "
+[origin]
+secret = '0123456789-0123456789-0123456789-new'
+[sources.checkout]
+provider = 'paypal'
+webhook_id = ['8PT597110X687430LKGECATA']
+handler = 'log'
+[sources.commerce]
+provider = 'adobe-io-events'
+client_id = '4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55'
+handler = 'log'
+[sources.parcels]
+provider = 'shipstation-v2'
+handler = 'log'
+[sources.early]
+provider = 'shopify'
+handler = 'log'
+[sources.shop]
+provider = 'shopify'
+secrets = ['q7mZ4kT1u3rVw8Yd']
+handler = 'log'
+";
+
+#[test]
+fn own_document_takes_samples_of_its_providers() {
+    let folder = folder();
+    let document = file(&folder, "sources.toml", OWN);
+    let document = document.to_str().expect("a path in UTF-8");
+    let local = Local::start(&["--sources", document, "--development-keys"]);
+    let send = |provider| ran(&["send", "--to", &local.url, "--sources", document, "--provider", provider]);
+    for (provider, order) in [
+        ("paypal", "checkout/order/5O190127TN364715T"),
+        ("adobe-io-events", "commerce/order/9007199254740993"),
+        ("shipstation-v2", "parcels/tracking/1Z999AA10123456784"),
+        ("shopify", "shop/order/450789469"),
+    ] {
+        let sent = send(provider);
+        assert!(sent.status.success(), "{provider}: {sent:?}");
+        assert!(printed(&sent).contains(&format!("200 {order} accepted as ")), "{provider}: {sent:?}");
+    }
+    let none = send("square");
+    assert!(complained(&none).contains("has no source with the provider square"), "{none:?}");
+    let strict = Local::start(&["--sources", document]);
+    let refused = ran(&["send", "--to", &strict.url, "--sources", document, "--provider", "shopify"]);
+    assert!(refused.status.success(), "{refused:?}");
+}
+
 #[test]
 fn send_with_refused_signature_names_secrets_file_and_no_order() {
     let mut local = Local::start(&[]);

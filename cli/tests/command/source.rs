@@ -28,7 +28,7 @@ fn read(path: &Path) -> String {
 }
 
 const SHOP: &str =
-    "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old\"] # of May\nhandler = \"log\"\n";
+    "# The shop.\n[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"old-u3rVw8Yd\"] # of May\nhandler = \"log\"\n";
 
 #[test]
 fn source_commands_never_print_a_secret() {
@@ -38,7 +38,7 @@ fn source_commands_never_print_a_secret() {
     let run = |arguments: &[&str], input: &str| {
         let done = piped(&[&["source"], arguments, &at].concat(), input);
         let shown = printed(&done) + &complained(&done);
-        for secret in ["old", "hush", "newer"] {
+        for secret in ["old-u3rVw8Yd", "hush", "newer-q7mZ4kT1"] {
             let hidden = shown.replace("the old one", "").replace("beside the old", "");
             assert!(!hidden.contains(&format!("\"{secret}\"")) && !hidden.contains("hush"), "{shown}");
         }
@@ -49,19 +49,22 @@ fn source_commands_never_print_a_secret() {
     let forward = format!("forward={url}");
     let added = run(
         &["add", "pay", "--provider", "stripe", "--handler", &forward, "--ignore", "customer.*", "--yes"],
-        "whsec_hush\n",
+        "whsec_hush-q7mZ4kT1\n",
     );
     assert!(added.contains("within 1 min; until then, ingest may answer the source's webhooks 404"), "{added}");
     assert!(added.contains("+ [sources.pay]\n") && added.contains("\"https://example.com/…\""), "{added}");
     let text = read(&path);
-    assert!(text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush\"]\n") && text.contains(url), "{text}");
+    assert!(
+        text.starts_with(SHOP) && text.contains("secrets = [\"whsec_hush-q7mZ4kT1\"]\n") && text.contains(url),
+        "{text}"
+    );
 
-    let rotated = run(&["rotate", "shop", "--yes"], "newer");
+    let rotated = run(&["rotate", "shop", "--yes"], "newer-q7mZ4kT1");
     assert!(rotated.contains("wait 1 min") && rotated.contains("4 h at most"), "{rotated}");
-    assert!(read(&path).contains("secrets = [\"newer\", \"old\"] # of May\n"));
+    assert!(read(&path).contains("secrets = [\"newer-q7mZ4kT1\", \"old-u3rVw8Yd\"] # of May\n"));
     assert!(rotated.contains("serializer source rotate --sources "), "{rotated}");
     run(&["rotate", "shop", "--finish", "--yes"], "");
-    assert!(read(&path).starts_with(&SHOP.replace("\"old\"", "\"newer\"")), "{}", read(&path));
+    assert!(read(&path).starts_with(&SHOP.replace("\"old-u3rVw8Yd\"", "\"newer-q7mZ4kT1\"")), "{}", read(&path));
 
     let listed = run(&["list"], "");
     assert!(listed.contains("forward to example.com") && listed.contains("not customer.*"), "{listed}");
@@ -80,10 +83,10 @@ fn source_commands_never_print_a_secret() {
     assert!(run(&["resume", "pay", "--yes"], "").contains("pay is not paused"));
     run(&["remove", "pay", "--yes"], "");
     run(&["add", "late", "--provider", "stripe", "--handler", "log", "--no-secret", "--yes"], "");
-    let first = run(&["rotate", "late", "--yes"], "whsec_hush");
+    let first = run(&["rotate", "late", "--yes"], "whsec_hush-q7mZ4kT1");
     assert!(first.contains("has its first secret in") && !first.contains("--finish"), "{first}");
     run(&["remove", "late", "--yes"], "");
-    assert_eq!(read(&path), SHOP.replace("\"old\"", "\"newer\""));
+    assert_eq!(read(&path), SHOP.replace("\"old-u3rVw8Yd\"", "\"newer-q7mZ4kT1\""));
 }
 
 #[test]
@@ -96,20 +99,28 @@ fn refused_source_change_says_why() {
     for (arguments, input, said) in [
         (with(&["log", "--yes"]), "", "the secret of stripe is empty"),
         (with(&["log", "--yes"]), "sk_live_hush", "it is an API key"),
-        (with(&["log"]), "whsec_hush", "add --yes to continue without it"),
-        (with(&["forward", "--yes"]), "whsec_hush", "--handler forward=https://"),
-        (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush", "http:// needs allow_private = true"),
-        (with(&["orders=x", "--yes"]), "whsec_hush", "only `forward` takes a URL"),
-        (with(&["log", "--option", "secrets=hush", "--yes"]), "whsec_hush", "a secret cannot be given as an option"),
-        (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush", "unknown field `no_such`"),
-        (with(&["log", "--option", "on_outages=queue", "--yes"]), "whsec_hush", "(did you mean `on_outage`?)"),
-        (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush", "there is no field {order}"),
+        (with(&["log"]), "whsec_hush-q7mZ4kT1", "add --yes to continue without it"),
+        (with(&["forward", "--yes"]), "whsec_hush-q7mZ4kT1", "--handler forward=https://"),
+        (with(&["forward=http://127.0.0.1/", "--yes"]), "whsec_hush-q7mZ4kT1", "http:// needs allow_private = true"),
+        (with(&["orders=x", "--yes"]), "whsec_hush-q7mZ4kT1", "only `forward` takes a URL"),
+        (
+            with(&["log", "--option", "secrets=hush", "--yes"]),
+            "whsec_hush-q7mZ4kT1",
+            "a secret cannot be given as an option",
+        ),
+        (with(&["log", "--option", "no_such=1", "--yes"]), "whsec_hush-q7mZ4kT1", "unknown field `no_such`"),
+        (with(&["log", "--option", "on_outages=queue", "--yes"]), "whsec_hush-q7mZ4kT1", "(did you mean `on_outage`?)"),
+        (with(&["log", "--entity", "{order}", "--yes"]), "whsec_hush-q7mZ4kT1", "there is no field {order}"),
         (
             with(&["log", "--entity", "{entitiy}", "--yes"]),
-            "whsec_hush",
+            "whsec_hush-q7mZ4kT1",
             "there is no field {entitiy} (did you mean `entity`?)",
         ),
-        (vec!["rotate", "shop", "--yes"], "old", "`shop` has this secret already"),
+        (with(&["log", "--yes"]), "whsec_", "it is a placeholder"),
+        (with(&["log", "--yes"]), "whsec_${HUSH}", "it is a reference that nothing has replaced by its value"),
+        (with(&["log", "--yes"]), "whsec_YQ==", "it is a placeholder"),
+        (vec!["rotate", "shop", "--yes"], "…", "it is a placeholder"),
+        (vec!["rotate", "shop", "--yes"], "old-u3rVw8Yd", "`shop` has this secret already"),
         (vec!["rotate", "shop", "--finish", "--yes"], "", "there is no old one to remove"),
         (vec!["rotate", "pay", "--yes"], "hush", "has no source `pay`; its sources are `shop`"),
         (vec!["remove", "pay", "--yes"], "", "has no source `pay`; its sources are `shop`"),
@@ -148,7 +159,10 @@ fn local_run_rereads_document_and_prints_ignored_deliveries() {
     assert_eq!(tested("shop")["status"], 200);
     // The source may be new: before `test` reports that a source is refused, it waits for the changed
     // document.
-    piped(&["add", "woo", "--provider", "woocommerce", "--handler", "log", "--take", "order.created", "--yes"], "s");
+    piped(
+        &["add", "woo", "--provider", "woocommerce", "--handler", "log", "--take", "order.created", "--yes"],
+        "q7mZ4kT1",
+    );
     let made = tested("woo");
     assert_eq!((&made["status"], &made["entity"]), (&200.into(), &"woo/order/727".into()), "{made}");
     assert_eq!(local.until(|told| told["what"] == "sources changed")["sources"], 2);
@@ -167,8 +181,8 @@ fn source_with_waiting_deliveries_is_not_removed() {
     let folder = folder();
     // Nothing listens at the handler's endpoint, so the deliveries wait.
     let text = format!(
-        "{SHOP}\n[sources.pay]\nprovider = \"stripe\"\nsecrets = [\"whsec_s\"]\nhandler = \"forward\"\n\
-         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_c2VjcmV0\", allow_private = true }}\n"
+        "{SHOP}\n[sources.pay]\nprovider = \"stripe\"\nsecrets = [\"whsec_q7mZ4kT1\"]\nhandler = \"forward\"\n\
+         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\", allow_private = true }}\n"
     );
     let path = file(&folder, "sources.toml", &text);
     let local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);

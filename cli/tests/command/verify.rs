@@ -293,8 +293,121 @@ fn verify_names_url_that_fits_the_signature() {
     let headers = signed("square", "secret", &url("https://example.com/a"), BODY.as_bytes());
     let at = |given| verified("square", "secret", &headers, &url(given), BODY.as_bytes());
     assert!(is_valid(&at("https://example.com/a")));
-    for given in ["https://example.com/a/", "http://example.com/a"] {
-        assert_eq!(reason(at(given)), "the signature fits with --url https://example.com/a");
+    for given in
+        ["https://example.com/a/", "http://example.com/a", "https://www.example.com/a", "https://EXAMPLE.com/a"]
+    {
+        assert_eq!(reason(at(given)), "the signature fits with --url https://example.com/a", "{given}");
+    }
+    let other = reason(at("https://example.com/b"));
+    assert!(other.contains("square signs the URL: compare --url with the URL of the subscription"), "{other}");
+    let headers = signed("square", "secret", &url("https://www.example.com/a"), BODY.as_bytes());
+    let bare = reason(verified("square", "secret", &headers, &url("https://example.com/a?x=1"), BODY.as_bytes()));
+    assert_eq!(bare, "the signature fits with --url https://www.example.com/a");
+    let sent = [&headers[..], &["host: www.example.com".into(), "x-forwarded-host: hooks.example.org".into()]].concat();
+    let elsewhere =
+        reason(verified("square", "secret", &sent, &url("https://abc.lambda-url.on.aws/a"), BODY.as_bytes()));
+    assert_eq!(elsewhere, "the signature fits with --url https://www.example.com/a");
+}
+
+#[test]
+fn verify_names_numbers_that_were_rewritten() {
+    let of = |sent: &str, got: &str| {
+        let headers = signed("shopify", "secret", &[], sent.as_bytes());
+        reason(verified("shopify", "secret", &headers, &[], got.as_bytes()))
+    };
+    for (sent, got) in [
+        (r#"{"weight":136.0}"#, r#"{"weight":136}"#),
+        (
+            r#"{"id":7,"weight":136.0,"total":"9.50","price":48.20}"#,
+            r#"{"id":7,"weight":136,"total":"9.50","price":48.2}"#,
+        ),
+        (r#"{"id": 7, "weight": 136.0}"#, r#"{"id":7,"weight":136}"#),
+        ("{\"a\": 1.0, \"b\": [2, 3.50]}", r#"{"a":1,"b":[2,3.5]}"#),
+    ] {
+        let said = of(sent, got);
+        assert!(said.contains("numbers") && said.contains("parsed and serialised again"), "{sent}: {said}");
+    }
+    let many: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    let (sent, got) = (format!("[{}.0]", many.join(".0,")), format!("[{}]", many.join(",")));
+    assert!(of(&sent, &got).contains("numbers"), "all of many numbers");
+}
+
+#[test]
+fn verify_names_header_that_came_twice() {
+    let header = &signed("shopify", "secret", &[], BODY.as_bytes())[0];
+    let value = header.split_once(": ").expect("a header").1;
+    let said = reason(verified("shopify", "secret", &[format!("{header},{value}")], &[], BODY.as_bytes()));
+    assert!(said.starts_with("the signature in x-shopify-hmac-sha256 comes twice"), "{said}");
+}
+
+#[test]
+fn verify_names_signed_time_in_milliseconds() {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let time = format!("{AT}000");
+    let options = [
+        "header=webhook-signature",
+        "hash=sha256",
+        "encoding=base64",
+        "prefix=v1,",
+        "signed={header:webhook-id}.{header:webhook-timestamp}.{body}",
+    ];
+    let mut more: Vec<&str> = options.iter().flat_map(|option| ["--option", *option]).collect();
+    let time = format!("webhook-timestamp: {time}");
+    more.extend(["--header", "webhook-id: 1", "--header", &time]);
+    let mut headers = signed("generic", "kq8fzA1ckq8f", &more, BODY.as_bytes());
+    headers.extend(["webhook-id: 1".into(), time.clone()]);
+    let secret = format!("whsec_{}", STANDARD.encode("kq8fzA1ckq8f"));
+    let said = reason(verified("standard-webhooks", &secret, &headers, &[], BODY.as_bytes()));
+    assert!(said.contains("is in milliseconds, but standard-webhooks demands seconds"), "{said}");
+}
+
+#[test]
+fn verify_names_paypals_simulator() {
+    let file = key("cert_file", "certificate.pem");
+    let mut headers = paypal();
+    headers[2] = format!("PAYPAL-TRANSMISSION-SIG: {SIMULATED}");
+    let options = ["--option", "webhook_id=WID", "--option", &file];
+    let said = reason(verified("paypal", "ignored", &headers, &options, PAYPAL.as_bytes()));
+    assert!(said.starts_with("PayPal's webhook simulator signed it") && said.contains("WEBHOOK_ID"), "{said}");
+}
+
+#[test]
+fn verify_explains_secret_that_is_the_key_itself() {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    const POLAR: &str = "polar_whs_abcdef0123456789";
+    let key = format!("base64:{}", STANDARD.encode(POLAR));
+    let id = ["--header", "webhook-id: 1"];
+    let headers = signed("standard-webhooks", &key, &id, BODY.as_bytes());
+    let said = reason(verified("standard-webhooks", POLAR, &headers, &[], BODY.as_bytes()));
+    assert!(said.contains("the secret's text itself is the key"), "{said}");
+}
+
+#[test]
+fn verify_says_why_valid_webhook_has_no_order() {
+    let of = |body: &[u8], more: &[&str]| {
+        let mut headers = signed("shopify", "secret", &[], body);
+        headers.push("x-shopify-topic: orders/paid".into());
+        let (said, code) = verified("shopify", "secret", &headers, more, body);
+        assert_eq!((&said["valid"], &said["entity"], code), (&json!(true), &Value::Null, Some(0)), "{said}");
+        said["unrouted"].as_str().expect("a reason").to_owned()
+    };
+    let marked = format!("\u{feff}{BODY}");
+    assert_eq!(of(marked.as_bytes(), &[]), "the body begins with a byte-order mark, which JSON does not allow");
+    assert_eq!(of(b"{}", &[]), "the source's rules find no order in the webhook");
+    let long = format!(r#"{{"id":"{}"}}"#, "x".repeat(513));
+    assert!(of(long.as_bytes(), &[]).contains("a key has at most 512 bytes"));
+    assert!(of(b"{}", &["--option", "entity={source}/{/id}"]).contains("find no order"));
+}
+
+#[test]
+fn sign_says_at_once_that_sender_has_the_private_key() {
+    for provider in ["paypal", "adobe-io-events", "shipstation-v2"] {
+        for secret in [&[][..], &["--secret", "y"]] {
+            let done = with_input(&[&["sign", "--provider", provider], secret].concat(), b"{}");
+            let complaint = complained(&done);
+            assert!(complaint.contains(&format!("only {provider} has its private key")), "{complaint}");
+            assert!(!complaint.contains("give a --secret") && !complaint.contains("note:"), "{complaint}");
+        }
     }
 }
 
@@ -305,6 +418,9 @@ fn key(option: &str, name: &str) -> String {
 }
 
 const PAYPAL: &str = r#"{"id":"WH-1","event_type":"CHECKOUT.ORDER.APPROVED","resource":{"id":"O-1","update_time":"2026-01-05T14:00:00Z"}}"#;
+
+/// The signature of [`PAYPAL`] by PayPal's webhook simulator, which signs for the id `WEBHOOK_ID`.
+const SIMULATED: &str = "Mg5UGOmnTb37cWLCnuVDjClsV0yLZj7/ZMvdYkDQdynVqRfavw4BM18sTmvBf4WTMI27VyfZ6EGqCjwCpeEMyI2Pu2szZQxgLerH/TpzectcDf7Ogi2BlIBUtWoNj8NYQDK0HeFdYI7Jpj4UF6Hyomz1zJNTsrXYjwHqOom0IgN8Z8Xo5uJPLopkUKi/3NdoBifmUlQCD5tsVfG062diFFryqsfq9juwIejT3DYqVoyJE4XMCOrJZ2ii6/N7Pj+LVCL1KKawaGbMftuA+6YRoKPjMRD5sFOeycJu+DJBsmNbG09zpfNm9mID9d2cZtB7KxvJ6Exf2Ba3zY2B80xq3A==";
 
 fn paypal() -> Vec<String> {
     let signature = "gy9SA+f2TSJOg8ztsOhVZlxyLZc5Y4Q6Qb5gc7ZrKlqJ5WLGYV0XhO3Mah/5n+YvkJTsRvMDruvWbOdJjxqsZPb4toVFQ+0HezM2gGFtl6dWYyK5r6OnRyqog+H1hOl4rmK58XwC4cIHua2tAGPnaO/Qr9RuNVer5hgJfolN3L22av13VfOzpJ6XjMLSFQU8EKVCgiFJNtrzPQfdAs6ygkkuw2tXTC73JciUpfAU+y1re6WLr8soU+ZYDOOvHkFIKOlNozRBs5x2sPTVH9RFKl3jRaGdK0fHaZhNZ76SBGgyQf7/jTFyNKs9YVq8obyhll/AizUDVm2L6dIXeD1I6g==";

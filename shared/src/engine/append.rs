@@ -95,12 +95,14 @@ pub enum AppendError {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Origin {
-    New,
+enum Origin<'a> {
+    /// A new delivery, with the reason why it belongs to no entity, if it belongs to none.
+    New(Option<&'a str>),
     /// A redriven delivery. `Some` if the delivery was rewound before it was parked: the token that
     /// its handler gets again as [`Delivery::run_before`](crate::Delivery::run_before).
     Redriven(Option<FencingToken>),
-    Deferred,
+    /// A delivery that was deferred, with the same reason.
+    Deferred(Option<&'a str>),
 }
 
 /// The state of an append across its claims. If a claim's sequence became a tombstone, the append
@@ -173,10 +175,20 @@ impl Inbox {
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
+        self.append_new(incoming, None, linger, time).await
+    }
+
+    async fn append_new(
+        &self,
+        incoming: &Incoming,
+        unrouted: Option<&str>,
+        linger: Option<Linger>,
+        time: Duration,
+    ) -> Result<Appended, AppendError> {
         if incoming.body.len() > LARGEST_BODY {
             return Err(AppendError::TooLarge(incoming.body.len()));
         }
-        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New, linger, time).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New(unrouted), linger, time).await
     }
 
     pub(crate) async fn append_redriven(
@@ -190,29 +202,33 @@ impl Inbox {
     /// Appends `incoming`. If that fails and `on_outage` allows it, defers the delivery to the
     /// queue. Takes at most `time`.
     ///
+    /// `unrouted` is the reason why the delivery belongs to no entity, if it belongs to none.
+    ///
     /// # Errors
     ///
     /// Returns the append's error unless the delivery was deferred.
     pub async fn accept(
         &self,
         incoming: &Incoming,
+        unrouted: Option<&str>,
         linger: Option<Linger>,
         on_outage: OnOutage,
         time: Duration,
     ) -> Result<Accepted, AppendError> {
         // A body of at most half a message's length always fits, even uncompressed.
-        let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || Deferred::of(incoming, traces::current()).is_some();
+        let deferred = || Deferred::of(incoming, unrouted, traces::current());
+        let fits = || incoming.body.len() <= LARGEST_MESSAGE / 2 || deferred().is_some();
         if on_outage == OnOutage::Refuse || !fits() {
-            return self.append_within(incoming, linger, time).await.map(Accepted::Appended);
+            return self.append_new(incoming, unrouted, linger, time).await.map(Accepted::Appended);
         }
         let env = self.store.env();
         let give_up = env.monotonic() + time;
-        let error = match self.append_within(incoming, linger, time.saturating_sub(DEFERRING)).await {
+        let error = match self.append_new(incoming, unrouted, linger, time.saturating_sub(DEFERRING)).await {
             Ok(appended) => return Ok(Accepted::Appended(appended)),
             Err(error @ (AppendError::TooLarge(_) | AppendError::IsAJob)) => return Err(error),
             Err(error) => error,
         };
-        let Some(deferred) = Deferred::of(incoming, traces::current()) else { return Err(error) };
+        let Some(deferred) = deferred() else { return Err(error) };
         let left = give_up.saturating_sub(env.monotonic());
         match self.waker.post(&Message::Deferred(Box::new(deferred)), Duration::ZERO, left).await {
             Ok(()) => {
@@ -228,10 +244,11 @@ impl Inbox {
     pub(crate) async fn append_deferred(
         &self,
         incoming: &Incoming,
+        unrouted: Option<&str>,
         stored: StoredBody,
         time: Duration,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, stored, Origin::Deferred, None, time).await
+        self.append_as(incoming, stored, Origin::Deferred(unrouted), None, time).await
     }
 
     pub(crate) async fn defer_again(
@@ -255,7 +272,7 @@ impl Inbox {
         &self,
         incoming: &Incoming,
         stored: StoredBody,
-        origin: Origin,
+        origin: Origin<'_>,
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
@@ -269,9 +286,9 @@ impl Inbox {
         let envelope = Envelope::with_body(incoming, stored, &nonce, env.now() + self.retention);
         let envelope = envelope.traced(traces::current());
         let envelope = match origin {
-            Origin::New => envelope,
+            Origin::New(unrouted) => envelope.unrouted(unrouted),
             Origin::Redriven(run_before) => envelope.run_before(run_before),
-            Origin::Deferred => envelope.deferred_until(env.now()),
+            Origin::Deferred(unrouted) => envelope.unrouted(unrouted).deferred_until(env.now()),
         };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
@@ -293,8 +310,8 @@ impl Inbox {
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
                     let sequence = place.sequence;
                     self.observer.observe(&match origin {
-                        Origin::New | Origin::Redriven(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
-                        Origin::Deferred => {
+                        Origin::New(_) | Origin::Redriven(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
+                        Origin::Deferred(_) => {
                             let after = env.now().since(incoming.received_at);
                             Event::TakenUp { incoming, sequence, after, is_wake_up_lost }
                         }

@@ -40,6 +40,9 @@ pub struct Deferred {
     id: DeliveryId,
     #[serde(default, skip_serializing_if = "is_zero")]
     redrive: u32,
+    /// Why the delivery belongs to no entity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unrouted: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     provider: Option<String>,
     topic: String,
@@ -83,7 +86,7 @@ impl Deferred {
 
     /// Creates the message for `incoming`. Returns `None` if the message could exceed
     /// [`LARGEST_MESSAGE`].
-    pub fn of(incoming: &Incoming, trace: Trace) -> Option<Self> {
+    pub fn of(incoming: &Incoming, unrouted: Option<&str>, trace: Trace) -> Option<Self> {
         let stored = StoredBody::new(&incoming.body);
         let deferred = Self {
             delivery: FORMAT,
@@ -91,6 +94,7 @@ impl Deferred {
             source: incoming.identity.source.clone(),
             id: incoming.identity.delivery_id.clone(),
             redrive: incoming.identity.redrive,
+            unrouted: unrouted.map(str::to_owned),
             provider: incoming.provider.clone(),
             topic: shortened(&incoming.topic, TOPIC_BYTES),
             family: shortened(&incoming.family, TOPIC_BYTES),
@@ -133,6 +137,10 @@ impl Deferred {
 
     pub fn entity(&self) -> &EntityKey {
         &self.entity
+    }
+
+    pub(crate) fn unrouted(&self) -> Option<&str> {
+        self.unrouted.as_deref()
     }
 
     pub(crate) fn trace(&self) -> Trace {
@@ -216,7 +224,7 @@ mod tests {
     fn deferred_delivery_round_trips_through_message() {
         for body in [vec![], b"{\"id\":7}".to_vec(), vec![b' '; LARGEST_BODY], noise(500_000)] {
             let incoming = incoming(body);
-            let mut deferred = Deferred::of(&incoming, Trace::default()).unwrap();
+            let mut deferred = Deferred::of(&incoming, None, Trace::default()).unwrap();
             for _ in 0..3 {
                 let message = Message::Deferred(Box::new(deferred.clone()));
                 assert_eq!(message.entity(), &incoming.entity);
@@ -232,8 +240,8 @@ mod tests {
     #[test]
     fn oversized_delivery_is_not_deferred() {
         // Random bytes cannot be compressed, and base64 adds a third.
-        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024)), Trace::default()).is_some());
-        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4)), Trace::default()).is_none());
+        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4 - 1024)), None, Trace::default()).is_some());
+        assert!(Deferred::of(&incoming(noise(LARGEST_MESSAGE * 3 / 4)), None, Trace::default()).is_none());
     }
 
     #[test]
@@ -250,12 +258,12 @@ mod tests {
             content_type: Some("\u{1}".repeat(10_000)),
             ..incoming(noise(LARGEST_MESSAGE / 2))
         };
-        assert!(Deferred::of(&longest, Trace::default()).is_some());
+        assert!(Deferred::of(&longest, None, Trace::default()).is_some());
     }
 
     #[test]
     fn requeue_delay_of_deferred_delivery_doubles_up_to_five_minutes() {
-        let mut deferred = Deferred::of(&incoming(vec![]), Trace::default()).unwrap();
+        let mut deferred = Deferred::of(&incoming(vec![]), None, Trace::default()).unwrap();
         let mut pauses = Vec::new();
         for _ in 0..7 {
             pauses.push(deferred.pause().as_secs());
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     fn unreadable_delivery_is_reported_without_content() {
-        let text = Deferred::of(&incoming(b"hush".to_vec()), Trace::default()).unwrap().text();
+        let text = Deferred::of(&incoming(b"hush".to_vec()), None, Trace::default()).unwrap().text();
         let objection = |text: &str| match read(text) {
             Err(Unreadable::Delivery(reason)) => reason,
             Ok(Message::Deferred(deferred)) => deferred.incoming().unwrap_err().to_owned(),

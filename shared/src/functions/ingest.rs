@@ -18,12 +18,9 @@ use crate::{
     config::{Environment, SourcesOrigin},
     engine::append::{Accepted, Inbox},
     nearest,
-    protocol::{
-        delivery::{Incoming, LARGEST_BODY},
-        entity::SourceName,
-    },
+    protocol::{delivery::LARGEST_BODY, entity::SourceName},
     providers::{self, Unverified, Verified},
-    sources::{LiveSources, Newest, ORIGIN_HEADER, OnOutage, Sources},
+    sources::{LiveSources, Newest, ORIGIN_HEADER, OnOutage, Received, Sources},
     telemetry::{Event, Refusal},
     time::Env,
     traces::ReceivedRequest,
@@ -46,10 +43,10 @@ const ANSWER: Duration = Duration::from_millis(2500);
 
 enum Judged {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
-    Delivery(Box<Incoming>, Option<&'static str>),
+    Delivery(Box<Received>, Option<&'static str>),
     /// Answer the delivery without storing it, because its source ignores its topic. The text is the body
     /// of the answer, for senders that require one.
-    Ignored(Box<Incoming>, Option<&'static str>),
+    Ignored(Box<Received>, Option<&'static str>),
     /// Give this answer to a valid request that carries no delivery.
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
@@ -104,12 +101,12 @@ impl Ingest {
     }
 
     async fn take(&self, request: &Request, asked: Duration) -> Response {
-        let received = ReceivedRequest::new(&request.headers, &self.env);
+        let trace = ReceivedRequest::new(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
-        let (incoming, required_body) = match self.judge(&known, request, &mut answer_by).await {
-            Judged::Delivery(incoming, required_body) => (incoming, required_body),
-            Judged::Ignored(incoming, required_body) => return self.ignore(&incoming, required_body),
+        let (received, required_body) = match self.judge(&known, request, &mut answer_by).await {
+            Judged::Delivery(received, required_body) => (received, required_body),
+            Judged::Ignored(received, required_body) => return self.ignore(&received, required_body),
             Judged::Answer(response) => return response,
             Judged::Refused(refused) => return self.refuse(&known, request, refused),
             Judged::RefusedByKnown(refused) => {
@@ -119,12 +116,14 @@ impl Ingest {
                 }
             }
         };
+        let Received { incoming, unrouted, .. } = *received;
         let left = answer_by.saturating_sub(self.env.monotonic());
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
         let on_outage = source.map_or(OnOutage::Refuse, |source| source.on_outage());
-        let span = received.begin_span(&incoming);
-        let (outcome, response) = match span.within(self.inbox.accept(&incoming, linger, on_outage, left)).await {
+        let span = trace.begin_span(&incoming);
+        let accepted = self.inbox.accept(&incoming, unrouted.as_deref(), linger, on_outage, left);
+        let (outcome, response) = match span.within(accepted).await {
             Ok(Accepted::Deferred) => ("deferred", Response::deferred(&incoming.entity).with_body(required_body)),
             Ok(Accepted::Appended(appended)) => {
                 ("accepted", Response::accepted(&incoming.entity, appended.sequence).with_body(required_body))
@@ -138,9 +137,9 @@ impl Ingest {
         response
     }
 
-    fn ignore(&self, incoming: &Incoming, required_body: Option<&'static str>) -> Response {
-        self.inbox.observe(&Event::Ignored { incoming });
-        Response::ignored(&incoming.topic).with_body(required_body)
+    fn ignore(&self, received: &Received, required_body: Option<&'static str>) -> Response {
+        self.inbox.observe(&Event::Ignored { incoming: &received.incoming });
+        Response::ignored(&received.incoming.topic).with_body(required_body)
     }
 
     fn refuse(&self, sources: &Sources, request: &Request, refused: Refused) -> Response {
@@ -162,15 +161,15 @@ impl Ingest {
         request: &Request,
         refused: Refused,
         answer_by: &mut Duration,
-    ) -> Result<(Box<Incoming>, Option<&'static str>), Response> {
+    ) -> Result<(Box<Received>, Option<&'static str>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
         let refused = if Arc::ptr_eq(known, &current) {
             refused
         } else {
             match self.judge(&current, request, answer_by).await {
-                Judged::Delivery(incoming, required_body) => return Ok((incoming, required_body)),
-                Judged::Ignored(incoming, required_body) => return Err(self.ignore(&incoming, required_body)),
+                Judged::Delivery(received, required_body) => return Ok((received, required_body)),
+                Judged::Ignored(received, required_body) => return Err(self.ignore(&received, required_body)),
                 Judged::Answer(response) => return Err(response),
                 Judged::Refused(refused) => return Err(self.refuse(&current, request, refused)),
                 Judged::RefusedByKnown(refused) => refused,
@@ -188,6 +187,11 @@ impl Ingest {
     /// Decides about a request. Adds the time for fetching keys to the deadline `answer_by`, so that a fetch does not
     /// shorten the time for appending the delivery.
     async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
+        if let Some(foreign) = request.foreign() {
+            let answer = "this function needs the events of a Function URL, or of an HTTP API with payload format 2.0";
+            let refused = Refused::retry_later(Refusal::WrongEvent, answer);
+            return Judged::Refused(Refused { reason: format!("{foreign}; {answer}"), ..refused });
+        }
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
             return Judged::RefusedByKnown(Refused::with_status(
                 Refusal::PastOrigin,
@@ -233,17 +237,21 @@ impl Ingest {
         *answer_by += self.env.monotonic().saturating_sub(began);
         match verified {
             Ok(Verified::Delivery) => {
-                let (incoming, required_body) = (Box::new(source.delivery(webhook, now)), source.answer());
-                match source.takes(&incoming.topic) {
-                    true => Judged::Delivery(incoming, required_body),
-                    false => Judged::Ignored(incoming, required_body),
+                let (received, required_body) = (Box::new(source.receive(webhook, now)), source.answer());
+                match received.is_ignored {
+                    false => Judged::Delivery(received, required_body),
+                    true => Judged::Ignored(received, required_body),
                 }
             }
             Ok(Verified::Ping) => Judged::Answer(Response::fine()),
             // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
-                let reason = "this source has no secret yet; send the webhook again";
-                Judged::RefusedByKnown(Refused::retry_later(Refusal::NoSecret, reason))
+                let answer = "this source has no secret yet; send the webhook again";
+                let refused = Refused::retry_later(Refusal::NoSecret, answer);
+                Judged::RefusedByKnown(match source.guessable().next() {
+                    Some((which, what)) => Refused { reason: format!("{which} {what}, so it is not used"), ..refused },
+                    None => refused,
+                })
             }
             Err(reason @ Unverified::Stale(_)) => {
                 Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))

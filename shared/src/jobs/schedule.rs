@@ -21,6 +21,9 @@ use jiff::{
 };
 
 use crate::time::Timestamp;
+use step::FIELDS;
+
+mod step;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule(Kind);
@@ -48,6 +51,18 @@ pub enum InvalidSchedule {
     Form(String),
     #[error("{text:?} is not a cron expression: {reason}")]
     Cron { text: String, reason: String },
+    #[error(
+        "{text:?} is not due every {count} {unit}: the step `{step}` begins anew each {longer}. Write {rate}a list of {unit}"
+    )]
+    Step {
+        text: String,
+        step: String,
+        count: u32,
+        unit: &'static str,
+        longer: &'static str,
+        /// The rate with this period, if there is one, and `, or`.
+        rate: String,
+    },
     #[error("{0:?} is never due")]
     Never(String),
     #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
@@ -94,6 +109,9 @@ impl Schedule {
             reason: error.to_string(),
         };
         let cron = parser.parse(text).map_err(invalid)?;
+        for (field, expression) in FIELDS.iter().zip(text.split(' ')) {
+            field.check(expression, text)?;
+        }
         let is_interval = text.split(' ').take(2).any(|field| field.contains(['*', '?', '/']));
         let kind = if is_interval { Kind::Interval } else { Kind::TimesOfDay };
         let schedule = Self(kind(Expression { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC }));

@@ -22,6 +22,9 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
+/// Why a delivery is parked that belongs to no entity, unless ingest has stored another reason with it.
+pub(crate) const NO_ENTITY: &str = "the source's rules find no order in the webhook";
+
 /// A delivery to be appended to an inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Incoming {
@@ -76,6 +79,8 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
+    /// Why the delivery belongs to no entity, if ingest stored a reason.
+    pub(crate) unrouted: Option<String>,
     /// The trace that is stored with the delivery. In a delivery that a handler gets, the trace of
     /// the handler's start.
     pub(crate) trace: Trace,
@@ -124,6 +129,7 @@ impl Delivery {
             age: Age::Unknown,
             superseded: 0,
             run_before: None,
+            unrouted: None,
             trace: Trace::default(),
             parts: None,
             identity_hash: OnceLock::new(),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Request, json::pointer};
+use crate::protocol::entity::DeliveryId;
 
 const UNKNOWN: &str = "unknown";
 
@@ -30,20 +31,39 @@ pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
     }
 }
 
-pub(super) fn is_known(family: &str) -> bool {
-    family != UNKNOWN
+/// Returns whether the sender gave the topic whose text or family is `named`.
+pub(super) fn is_known(named: &str) -> bool {
+    named != UNKNOWN
 }
 
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
     pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
 }
 
-pub(super) fn found<'a>(request: Request<'a>, places: &[&str]) -> Option<Cow<'a, str>> {
-    let value = |place: &&str| match place.starts_with('/') {
-        true => pointer(request.body, place),
-        false => request.headers.get(place).map(|value| value.trim().into()),
+/// Returns the first non-empty value at `places`. A place that begins with a slash is a JSON pointer into the body;
+/// any other is the name of a header in lower case.
+pub(super) fn found<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Option<Cow<'a, str>> {
+    places.iter().find_map(|place| value(request, place.as_ref()))
+}
+
+/// Returns a delivery's id like [`found`]. If the header came with several different values, adds the body's hash to
+/// the first one: the comma may also be part of the id, and then another id may begin with the same text.
+pub(super) fn found_id<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Option<Cow<'a, str>> {
+    let id = |place: &str| {
+        let first = value(request, place)?;
+        let all = request.headers.get(place).unwrap_or(&first);
+        let is_one = all.split(',').all(|other| other.trim() == first || other.trim().is_empty());
+        Some(if is_one { first } else { format!("{first}/{}", DeliveryId::from_body(request.body)).into() })
     };
-    places.iter().filter_map(value).find(|value| !value.is_empty())
+    places.iter().find_map(|place| id(place.as_ref()))
+}
+
+fn value<'a>(request: Request<'a>, place: &str) -> Option<Cow<'a, str>> {
+    let value = match place.starts_with('/') {
+        true => pointer(request.body, place),
+        false => request.headers.first(place).map(Cow::Borrowed),
+    };
+    value.filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

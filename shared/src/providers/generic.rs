@@ -58,10 +58,6 @@ enum TimeLocation {
     Entry(String),
 }
 
-fn first<'a>(places: &[ValueLocation], request: Request<'a>) -> Option<Cow<'a, str>> {
-    places.iter().find_map(|place| place.find(request))
-}
-
 impl Generic {
     fn entries<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
         let list: Vec<&str> = match &self.options.separator {
@@ -120,16 +116,16 @@ impl Provider for Generic {
 
     fn describe(&self, request: Request<'_>) -> Described {
         let GenericOptions { delivery_id, topic, account, entity, entity_kind, event_time, .. } = &self.options;
-        let topic = describe::topic(first(topic, request).as_deref());
-        let name = first(entity, request);
-        let own_id = first(delivery_id, request).map(|id| DeliveryId::new(id.into_owned()));
+        let topic = describe::topic(describe::found(request, topic).as_deref());
+        let name = describe::found(request, entity);
+        let own_id = describe::found_id(request, delivery_id).map(|id| DeliveryId::new(id.into_owned()));
         Described {
             repeated_within: own_id.is_none().then(|| self.options.retried_for.unwrap_or(UNDOCUMENTED_HORIZON)),
             delivery_id: own_id.unwrap_or_else(|| DeliveryId::from_body(request.body)),
             family: describe::family(&topic).to_owned(),
             topic,
-            account: first(account, request).map(Cow::into_owned),
-            event_time: first(event_time, request).and_then(|time| event_time::parse(&time)),
+            account: describe::found(request, account).map(Cow::into_owned),
+            event_time: describe::found(request, event_time).and_then(|time| event_time::parse(&time)),
             entity: name.map(|name| match entity_kind {
                 Some(kind) => format!("{kind}/{name}"),
                 None => name.into_owned(),

@@ -22,6 +22,27 @@ pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
     scalar(text)
 }
 
+/// Returns why no value of `body` can be read, or `None` if it is JSON. The text quotes nothing of the body.
+pub fn unreadable(body: &[u8]) -> Option<String> {
+    let is_utf_16 = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| body.starts_with(mark));
+    let reason = match body {
+        b"" => "the body is empty",
+        [0xef, 0xbb, 0xbf, ..] => "the body begins with a byte-order mark, which JSON does not allow",
+        [0, ..] | [_, 0, ..] => "the body is UTF-16, and JSON must be UTF-8",
+        _ if is_utf_16 => "the body is UTF-16, and JSON must be UTF-8",
+        _ if body.trim_ascii_start().starts_with(b"<") => "the body is XML or HTML, not JSON",
+        _ => {
+            return match std::str::from_utf8(body) {
+                Ok(text) => serde_json::from_str::<&RawValue>(text)
+                    .err()
+                    .map(|error| format!("the body is not JSON at line {}, column {}", error.line(), error.column())),
+                Err(error) => Some(format!("the body is not UTF-8 at byte {}", error.valid_up_to() + 1)),
+            };
+        }
+    };
+    Some(reason.to_owned())
+}
+
 pub fn is_pointer(text: &str) -> bool {
     tokens(text).is_some_and(|mut tokens| tokens.all(|token| token.is_some()))
 }

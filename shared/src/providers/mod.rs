@@ -20,6 +20,8 @@ mod etsy;
 mod event_time;
 mod facts;
 mod generic;
+#[cfg(any(test, feature = "verify"))]
+mod guessable;
 mod json;
 mod paypal;
 mod public_key;
@@ -42,8 +44,11 @@ mod tests;
 
 pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
-pub use json::{is_pointer, pointer};
-pub use public_key::RsaKey;
+#[cfg(any(test, feature = "verify"))]
+pub use guessable::is_placeholder_id;
+pub use json::{is_pointer, pointer, unreadable};
+pub use paypal::crc32;
+pub use public_key::{RsaKey, sign_by_rsa};
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
 pub use rule::{Example, Kind, Line, Rule};
 pub(crate) use signature::is_near;
@@ -70,6 +75,12 @@ impl Headers {
     /// Returns the value of the header `name`, which must be in lower case.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.fields.iter().find(|(held, _)| held == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the first value of the header `name`, without white space around it. Lambda joins the values of a
+    /// header that comes several times by commas. `None` if the header is missing or has only empty values.
+    pub fn first(&self, name: &str) -> Option<&str> {
+        self.get(name)?.split(',').map(str::trim).find(|value| !value.is_empty())
     }
 
     fn required(&self, name: &str) -> Result<&str, Unverified> {
@@ -133,6 +144,12 @@ impl Secret {
             return Ok(self);
         };
         key.map(|key| Self(Form::Key(key))).ok_or(refused)
+    }
+
+    /// Returns what makes the secret guessable, or `None` if nothing is known to.
+    #[cfg(any(test, feature = "verify"))]
+    pub fn guessable(&self) -> Option<&'static str> {
+        guessable::guessable(self)
     }
 
     pub fn expose(&self) -> &[u8] {
@@ -244,6 +261,12 @@ pub struct Described {
     /// The entity that the provider's rules find, such as `order/450789469`, without the source's prefix.
     /// `None` if the event names no entity.
     pub entity: Option<String>,
+}
+
+impl Described {
+    pub fn has_topic(&self) -> bool {
+        describe::is_known(&self.topic)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

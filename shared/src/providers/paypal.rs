@@ -36,8 +36,16 @@ const FOLDER: &str = "/v1/notifications/certs/";
 
 const NAMES: [&str; 2] = ["messageverificationcerts.paypal.com", "messageverificationcerts.sandbox.paypal.com"];
 
-/// The locations of the entity's id in PayPal's events. Captures and refunds name their order among
-/// the related ids.
+const CAPTURES: &[&str] = &["PAYMENT.CAPTURE", "PAYMENT.REFUND"];
+
+/// The URLs of a capture's own API calls and of the object that it belongs to: an order or an authorization, and
+/// for a refund the capture.
+const LINKS: &[&str] =
+    &["/resource/links/0/href", "/resource/links/1/href", "/resource/links/2/href", "/resource/links/3/href"];
+
+/// The locations of the entity's id in PayPal's events. Captures name their order among the related ids
+/// or in a link; a refund names only its capture. A payment of a subscription has no
+/// `parent_payment`, and its refund names only the sale.
 const LINES: &[Line] = &[
     Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
     Line {
@@ -45,7 +53,15 @@ const LINES: &[Line] = &[
         places: &["/resource/supplementary_data/related_ids/order_id", "/resource/order_id"],
         kind: Kind::Named("order"),
     },
+    Line { families: CAPTURES, places: LINKS, kind: Kind::Inside { word: "order", marks: &["/v2/checkout/orders/"] } },
+    Line {
+        families: CAPTURES,
+        places: &["/resource/supplementary_data/related_ids/capture_id", "/resource/capture_id"],
+        kind: Kind::Named("capture"),
+    },
+    Line { families: CAPTURES, places: LINKS, kind: Kind::Inside { word: "capture", marks: &["/payments/captures/"] } },
     Line { families: &["PAYMENT.SALE"], places: &["/resource/parent_payment"], kind: Kind::Named("payment") },
+    Line { families: &["PAYMENT.SALE"], places: &["/resource/sale_id"], kind: Kind::Named("sale") },
     Line { families: &["CUSTOMER.DISPUTE"], places: &["/resource/dispute_id"], kind: Kind::Named("dispute") },
     Line { families: &[], places: &["/resource/id"], kind: Kind::At("/resource_type") },
 ];
@@ -60,6 +76,22 @@ pub(super) const RULE: Rule = Rule {
         Example::new(
             r#"{"event_type":"PAYMENT.CAPTURE.COMPLETED","resource_type":"capture","resource":{"id":"42311647XV020574X","supplementary_data":{"related_ids":{"order_id":"5O190127TN364715T"}}}}"#,
             "order/5O190127TN364715T",
+        ),
+        Example::new(
+            r#"{"event_type":"PAYMENT.CAPTURE.PENDING","resource_type":"capture","resource":{"id":"3C679366HH908993F","links":[{"rel":"up","href":"https://api.paypal.com/v2/payments/authorizations/7W5147081L658180V"}]}}"#,
+            "capture/3C679366HH908993F",
+        ),
+        Example::new(
+            r#"{"event_type":"PAYMENT.CAPTURE.REFUNDED","resource_type":"refund","resource":{"id":"1Y107995YT783435V","links":[{"rel":"self","href":"https://api.paypal.com/v2/payments/refunds/1Y107995YT783435V"},{"rel":"up","href":"https://api.paypal.com/v2/payments/captures/3C679366HH908993F"}]}}"#,
+            "capture/3C679366HH908993F",
+        ),
+        Example::new(
+            r#"{"event_type":"PAYMENT.SALE.COMPLETED","resource_type":"sale","resource":{"id":"1A615453BF810315T","billing_agreement_id":"I-DTVVSNCENF7M"}}"#,
+            "sale/1A615453BF810315T",
+        ),
+        Example::new(
+            r#"{"event_type":"PAYMENT.SALE.REFUNDED","resource_type":"refund","resource":{"id":"8M120387BY482841G","sale_id":"1A615453BF810315T"}}"#,
+            "sale/1A615453BF810315T",
         ),
         Example::new(
             r#"{"event_type":"CUSTOMER.DISPUTE.CREATED","resource_type":"dispute","resource":{"dispute_id":"PP-D-4012"}}"#,
@@ -97,8 +129,20 @@ const FACTS: Facts = Facts {
     checks: "none",
     care: "A CRC-32 does not protect the body: anybody who has seen one transmission can construct another body for \
            its signature. Before an irreversible effect, let the handler ask PayPal. Ingest does not check the \
-           signed time, because PayPal does not document whether a retry has a new time.",
-    sources: &["https://developer.paypal.com/api/rest/webhooks", "https://developer.paypal.com/api/rest/webhooks/rest"],
+           signed time, because PayPal does not document whether a retry has a new time. A refund names its capture \
+           but not the order. To keep it in sequence with its order, give both the same `custom_id` and use \
+           `entity = [\"{source}/order/{/resource/custom_id}\", \
+           \"{source}/order/{/resource/purchase_units/0/custom_id}\", \"{source}/{entity}\"]`. A payment of a \
+           subscription has a `billing_agreement_id` and no `parent_payment`; its refund has only the `sale_id` \
+           (events published in 2020 and 2022, read on 2026-11-26). The webhook simulator signs for the id \
+           `WEBHOOK_ID`, so anybody's simulated event would fit a source with that id: ingest does not use it.",
+    sources: &[
+        "https://developer.paypal.com/api/rest/webhooks",
+        "https://developer.paypal.com/api/rest/webhooks/rest",
+        "https://developer.paypal.com/api/rest/webhooks/simulator",
+        "https://github.com/shopware/SwagPayPal/pull/7",
+        "https://github.com/shopware/SwagPayPal/pull/13",
+    ],
 };
 
 fn address(url: &str) -> Option<Address> {
@@ -109,7 +153,7 @@ fn address(url: &str) -> Option<Address> {
 }
 
 /// Computes the CRC-32 of ISO 3309, as zlib does.
-pub(super) fn crc32(bytes: &[u8]) -> u32 {
+pub fn crc32(bytes: &[u8]) -> u32 {
     const TABLE: [u32; 256] = {
         let mut table = [0; 256];
         let mut index = 0;
@@ -180,6 +224,54 @@ impl Published for PayPal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::tests;
+
+    fn entity(event_type: &str, resource_type: &str, resource: &str) -> Option<String> {
+        let body = format!(
+            r#"{{"id":"WH-1","event_type":"{event_type}","resource_type":"{resource_type}","resource":{resource}}}"#
+        );
+        tests::describe(&PayPal, &[], &body).entity
+    }
+
+    fn links(paths: &[&str]) -> String {
+        let link = |path: &&str| format!(r#"{{"rel":"x","href":"https://api.paypal.com{path}","method":"GET"}}"#);
+        format!("[{}]", paths.iter().map(link).collect::<Vec<_>>().join(","))
+    }
+
+    /// The resources have the fields of events that users of PayPal have published, such as in
+    /// github.com/shopware/SwagPayPal, pull requests 7 and 13 (2020).
+    #[test]
+    fn refund_of_subscription_payment_has_the_sale_as_entity() {
+        let sale = entity("PAYMENT.SALE.COMPLETED", "sale", r#"{"id":"S1","billing_agreement_id":"I-1"}"#);
+        let refund = entity("PAYMENT.SALE.REFUNDED", "refund", r#"{"id":"R1","sale_id":"S1"}"#);
+        let reversed = entity("PAYMENT.SALE.REVERSED", "refund", r#"{"id":"R2","sale_id":"S1"}"#);
+        assert_eq!([sale, refund, reversed], [const { Some("sale/S1") }; 3].map(|key| key.map(str::to_owned)));
+        let classic = r#"{"id":"R1","sale_id":"S1","parent_payment":"PAY-1"}"#;
+        assert_eq!(entity("PAYMENT.SALE.REFUNDED", "sale", classic).as_deref(), Some("payment/PAY-1"));
+    }
+
+    #[test]
+    fn capture_and_refund_without_related_ids_share_an_entity() {
+        let order = links(&["/v2/payments/captures/C1", "/v2/payments/captures/C1/refund", "/v2/checkout/orders/O1"]);
+        let of_order = entity("PAYMENT.CAPTURE.COMPLETED", "capture", &format!(r#"{{"id":"C1","links":{order}}}"#));
+        assert_eq!(of_order.as_deref(), Some("order/O1"));
+        let up =
+            links(&["/v2/payments/captures/C1", "/v2/payments/captures/C1/refund", "/v2/payments/authorizations/A1"]);
+        let of_authorization =
+            entity("PAYMENT.CAPTURE.COMPLETED", "capture", &format!(r#"{{"id":"C1","links":{up}}}"#));
+        let bare = entity("PAYMENT.CAPTURE.PENDING", "capture", r#"{"id":"C1"}"#);
+        let refund = links(&["/v2/payments/refunds/R1", "/v2/payments/captures/C1"]);
+        let refunded = entity("PAYMENT.CAPTURE.REFUNDED", "refund", &format!(r#"{{"id":"R1","links":{refund}}}"#));
+        let pending = entity("PAYMENT.REFUND.PENDING", "refund", &format!(r#"{{"id":"R1","links":{refund}}}"#));
+        let first_api = entity("PAYMENT.CAPTURE.REFUNDED", "refund", r#"{"id":"R1","capture_id":"C1"}"#);
+        for found in [of_authorization, bare, refunded, pending, first_api] {
+            assert_eq!(found.as_deref(), Some("capture/C1"));
+        }
+        let related = r#"{"id":"R1","supplementary_data":{"related_ids":{"capture_id":"C1"}}}"#;
+        assert_eq!(entity("PAYMENT.CAPTURE.REFUNDED", "refund", related).as_deref(), Some("capture/C1"));
+        let related = r#"{"id":"C1","supplementary_data":{"related_ids":{"order_id":"O1"}}}"#;
+        assert_eq!(entity("PAYMENT.CAPTURE.COMPLETED", "capture", related).as_deref(), Some("order/O1"));
+    }
 
     #[test]
     fn certificate_url_must_have_paypal_host_and_path() {

@@ -67,7 +67,9 @@ impl RsaKey {
     }
 }
 
-pub(super) fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
+/// Signs `message` with the private key in `pem`, for samples and tests. Returns `None` if `pem` has no private RSA
+/// key.
+pub fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = first_in_pem(pem)?;
     let pair = pair(label, &der)?;
     let mut signature = vec![0; pair.public().modulus_len()];

@@ -3,6 +3,7 @@
 use super::{
     describe,
     facts::{Facts, Reads},
+    json::pointer,
 };
 
 /// One line of a provider's rule: where events of some topic families hold the entity's id.
@@ -29,7 +30,7 @@ pub enum Kind {
     /// a marker and ends before the next `/`, `?`, `&` or `#`. A URL without a marker names no entity.
     Inside {
         word: &'static str,
-        /// The markers that may precede the id, such as `/receipts/`. Of those that the URL
+        /// Of several URLs, the first one with a marker counts. The markers that may precede the id, such as `/receipts/`. Of those that the URL
         /// contains, the first in this list counts.
         marks: &'static [&'static str],
     },
@@ -73,12 +74,15 @@ impl Found {
 pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
     let is_for = |line: &&Line| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
-        let id = describe::first(body, line.places)?;
+        let id = || describe::first(body, line.places);
         let (kind, id) = match line.kind {
-            Kind::Named(kind) => (Some(kind.to_owned()), id),
-            Kind::Family => (describe::is_known(family).then(|| family.to_owned()), id),
-            Kind::At(place) => (Some(describe::first(body, &[place])?), id),
-            Kind::Inside { word, marks } => (Some(word.to_owned()), inside(&id, marks)?.to_owned()),
+            Kind::Named(kind) => (Some(kind.to_owned()), id()?),
+            Kind::Family => (describe::is_known(family).then(|| family.to_owned()), id()?),
+            Kind::At(place) => (Some(describe::first(body, &[place])?), id()?),
+            Kind::Inside { word, marks } => {
+                let id = |place: &&str| Some(inside(&pointer(body, place)?, marks)?.to_owned());
+                (Some(word.to_owned()), line.places.iter().find_map(id)?)
+            }
         };
         Some(Found { kind, id })
     })

@@ -25,7 +25,7 @@ pub(super) struct Shopify;
 const SIGNATURES: [&str; 2] = ["shopify-hmac-sha256", "x-shopify-hmac-sha256"];
 
 fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
-    headers.get(&format!("shopify-{name}")).or_else(|| headers.get(&format!("x-shopify-{name}")))
+    headers.first(&format!("shopify-{name}")).or_else(|| headers.first(&format!("x-shopify-{name}")))
 }
 
 /// The locations of the entity's id in Shopify's events. An `orders/edited` event holds only the edit,
@@ -130,7 +130,7 @@ const FACTS: Facts = Facts {
 
 fn entity(request: Request<'_>, family: &str) -> Option<String> {
     let found = rule::find(LINES, family, request.body).or_else(|| {
-        let id = header(request.headers, "resource-id").filter(|id| !id.is_empty())?;
+        let id = header(request.headers, "resource-id")?;
         Some(rule::Found { kind: describe::is_known(family).then(|| family.to_owned()), id: id.to_owned() })
     })?;
     let is_order = found.id.starts_with("gid://shopify/Order/");
@@ -166,7 +166,7 @@ impl Provider for Shopify {
     /// header holds the action. The two are joined: `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, LINES, request);
-        let action = request.headers.get("shopify-action").filter(|action| !action.is_empty());
+        let action = request.headers.first("shopify-action");
         if let Some(action) = action
             && describe::is_known(&described.topic)
             && !described.topic.contains('/')

@@ -62,7 +62,8 @@ pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::new(bytes(secret.strip_prefix("whsec_").unwrap_or(secret))?).map(SchemeKey::Shared)
 }
 
-pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64";
+pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64; if the sender uses the secret's text \
+                                 itself as the key, as Polar does, write `base64:` and that text in base64";
 
 /// The names of a request's three headers: all begin with `webhook-`, or all with `svix-`. If a request
 /// could mix both, a forger could combine a signed header with an unsigned one.

@@ -51,15 +51,37 @@ const FACTS: Facts = Facts {
     switches_off: "failures for several days; Stripe first sends an e-mail",
     checks: "`v2.core.event_destination.ping`, a signed thin event: answered 200 and `{}`, not stored",
     care: "A snapshot event holds its object at the time of the event. A thin event holds only the object's id: \
-           fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order.",
-    sources: &["https://docs.stripe.com/webhooks", "https://docs.stripe.com/event-destinations"],
+           fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order. From API \
+           version 2025-03-31 on, an invoice has no `payment_intent`, and a charge no `invoice`: \
+           `invoice_payment.*` names both (read on 2026-11-26). So with a newer version, an invoice's events leave the \
+           payment's order and run under `invoice/ID`, beside it. If you change the version, do it when few \
+           deliveries wait. To keep an invoice and its `invoice_payment` together instead, use \
+           `entity = [\"{source}/invoice/{invoice.*:/data/object/id}\", \
+           \"{source}/invoice/{invoice_payment.*:/data/object/invoice}\", \"{source}/{entity}\"]`.",
+    sources: &[
+        "https://docs.stripe.com/webhooks",
+        "https://docs.stripe.com/event-destinations",
+        "https://docs.stripe.com/changelog/basil/2025-03-31/add-support-for-multiple-partial-payments-on-invoices",
+        "https://docs.stripe.com/api/invoice-payment/object",
+    ],
 };
+
+/// The locations of a payment's id. Stripe's API expands a field to the whole object on request. From API version
+/// 2025-03-31 on, an invoice does not name its payment; an `invoice_payment` names both.
+const PAYMENT_INTENT: &[&str] = &[
+    "/data/object/payment_intent",
+    "/data/object/payment_intent/id",
+    "/data/object/payment/payment_intent",
+    "/data/object/payment/payment_intent/id",
+];
 
 /// The locations of the entity's id in Stripe's events. A thin event holds only the kind, the id and
 /// the URL of its object.
 const LINES: &[Line] = &[
     Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/data/object/payment_intent"], kind: Kind::Named("payment_intent") },
+    Line { families: &[], places: PAYMENT_INTENT, kind: Kind::Named("payment_intent") },
+    Line { families: &["invoice_payment"], places: &["/data/object/payment/charge"], kind: Kind::Named("charge") },
+    Line { families: &["invoice_payment"], places: &["/data/object/invoice"], kind: Kind::Named("invoice") },
     Line { families: &[], places: &["/data/object/id"], kind: Kind::At("/data/object/object") },
     Line { families: &[], places: &["/related_object/id"], kind: Kind::At("/related_object/type") },
 ];
@@ -86,6 +108,10 @@ pub(super) const RULE: Rule = Rule {
         Example::new(
             r#"{"type":"charge.succeeded","data":{"object":{"id":"ch_2","object":"charge","payment_intent":"pi_2","metadata":{"order_id":"7"}}}}"#,
             "order/7",
+        ),
+        Example::new(
+            r#"{"type":"invoice_payment.paid","data":{"object":{"id":"inpay_1","object":"invoice_payment","invoice":"in_1","payment":{"type":"payment_intent","payment_intent":"pi_1"}}}}"#,
+            "payment_intent/pi_1",
         ),
         Example::new(
             r#"{"type":"customer.updated","data":{"object":{"id":"cus_1","object":"customer"}}}"#,
@@ -196,8 +222,31 @@ mod tests {
             (r#"{"id":"ch_1","object":"charge","payment_intent":"pi_1","metadata":{}}"#, "payment_intent/pi_1"),
             (r#"{"id":"pi_1","object":"payment_intent","metadata":{"order_id":""}}"#, "payment_intent/pi_1"),
             (r#"{"id":"cus_1","object":"customer","payment_intent":null}"#, "customer/cus_1"),
+            (
+                r#"{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1","object":"payment_intent"}}"#,
+                "payment_intent/pi_1",
+            ),
+            (r#"{"id":"in_1","object":"invoice","payment_intent":"pi_1"}"#, "payment_intent/pi_1"),
+            (r#"{"id":"in_1","object":"invoice"}"#, "invoice/in_1"),
+            (
+                r#"{"id":"inpay_1","object":"invoice_payment","invoice":"in_1","payment":{"type":"payment_intent","payment_intent":"pi_1"}}"#,
+                "payment_intent/pi_1",
+            ),
+            (
+                r#"{"id":"inpay_1","object":"invoice_payment","payment":{"payment_intent":{"id":"pi_1"}}}"#,
+                "payment_intent/pi_1",
+            ),
+            (
+                r#"{"id":"inpay_1","object":"invoice_payment","invoice":"in_1","payment":{"type":"charge","charge":"ch_1"}}"#,
+                "charge/ch_1",
+            ),
+            (
+                r#"{"id":"inpay_1","object":"invoice_payment","invoice":"in_1","payment":{"type":"payment_record"}}"#,
+                "invoice/in_1",
+            ),
         ] {
-            let described = described(&format!(r#"{{"data":{{"object":{object}}}}}"#));
+            let topic = if object.contains("invoice_payment") { "invoice_payment.paid" } else { "charge.updated" };
+            let described = described(&format!(r#"{{"type":"{topic}","data":{{"object":{object}}}}}"#));
             assert_eq!(described.entity.as_deref(), Some(expected));
         }
         assert_eq!(described(r#"{"data":{"object":{"object":"balance"}}}"#).entity, None);

@@ -49,7 +49,7 @@ fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Re
         IdPart::Account => account.unwrap_or_default().to_owned(),
         IdPart::Topic => topic.to_owned(),
         IdPart::At(places) => {
-            let own = describe::found(request, places);
+            let own = describe::found_id(request, places);
             has_own |= own.is_some();
             own.map_or_else(hash, Cow::into_owned)
         }

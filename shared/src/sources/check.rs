@@ -1,19 +1,19 @@
 //! The fields of the document as written, and the checks of each source.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, de::IgnoredAny};
 
 #[cfg(any(test, feature = "verify"))]
 use super::Topics;
 use super::{
-    DEFAULT_HANDLER_TIMEOUT, FORWARD, Function, INVOKE, OnOutage, Source,
+    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Function, INVOKE, OnOutage, Source,
     deliver::{self, Stale},
     destination::{self, Destination},
     invocation, origin,
     provider::{AnyProvider, Registry},
     retry::Retry,
-    table::Table,
+    table::{ByName, Table},
     template::{InvalidTemplate, Template},
 };
 use crate::{
@@ -34,7 +34,7 @@ pub(super) struct Form {
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     pub(super) origin: Option<Table<origin::Entry>>,
-    pub(super) sources: BTreeMap<String, Table<Entry>>,
+    pub(super) sources: ByName<Table<Entry>>,
 }
 
 #[derive(Deserialize)]
@@ -155,9 +155,14 @@ impl Source {
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
         let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
         let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
-        Ok(Self {
+        let credentials = Credentials {
             secrets: secrets(entry.secrets, provider.as_dyn())?,
             recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
+        };
+        Ok(Self {
+            #[cfg(any(test, feature = "verify"))]
+            usable: credentials.usable(),
+            credentials,
             tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
             #[cfg(any(test, feature = "verify"))]
             topics,

@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn with_url(url: &str) -> Result<super::Destination, String> {
-        checked(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'"))
+        checked(&format!("url = '{url}', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY'"))
     }
 
     #[test]
@@ -190,7 +190,8 @@ mod tests {
             let refused = with_url(url).unwrap_err();
             assert!(refused.starts_with("source `shop`: `forward.url` "), "{refused}");
             assert!(refused.contains("allow_private"), "{refused}");
-            let allowed = checked(&format!("url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true"));
+            let allowed =
+                checked(&format!("url = '{url}', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY', allow_private = true"));
             assert!(allowed.is_ok(), "{url}");
         }
     }
@@ -202,13 +203,15 @@ mod tests {
             assert!(refused.starts_with("source `shop`: `forward.url` "), "{url}: {refused}");
             assert!(!refused.contains("word"), "{refused}");
         }
-        let ftp = checked("url = 'ftp://a', secret = 'whsec_c2VjcmV0', allow_private = true").unwrap_err();
+        let ftp = checked("url = 'ftp://a', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY', allow_private = true").unwrap_err();
         assert!(ftp.contains("https:// or http://"), "{ftp}");
     }
 
     #[test]
     fn unusable_forward_secret_is_refused_and_not_shown() {
-        for secret in ["'hush'", "'whsec_'", "'whsec_hush!'", "'c2VjcmV0'", "[]", "['whsec_c2VjcmV0', 'hush']", "{}"] {
+        for secret in
+            ["'hush'", "'whsec_'", "'whsec_hush!'", "'c2VjcmV0'", "[]", "['whsec_Zk93bTR6S2dRcTdUaHBY', 'hush']", "{}"]
+        {
             let refused = checked(&format!("url = 'https://example.com/', secret = {secret}")).unwrap_err();
             assert!(refused.contains("secret"), "{refused}");
             assert!(!refused.contains("hush") && !refused.contains("c2Vj"), "{refused}");
@@ -247,7 +250,9 @@ mod tests {
         };
         let without = source("handler = 'forward'");
         assert_eq!(without, "source `shop`: handler = \"forward\" needs a table `forward` with `url` and `secret`");
-        let with = source("handler = 'orders'\nforward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }");
+        let with = source(
+            "handler = 'orders'\nforward = { url = 'https://example.com/', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY' }",
+        );
         assert_eq!(
             with,
             "source `shop`: a table `forward` needs handler = \"forward\"; write that, or remove the table"

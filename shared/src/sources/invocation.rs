@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(with, "source `shop`: a table `invoke` needs handler = \"invoke\"; write that, or remove the table");
         let both = refused(
             "handler = 'invoke'\ninvoke = { function = 'orders' }\n\
-             forward = { url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }",
+             forward = { url = 'https://example.com/', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY' }",
         );
         assert_eq!(
             both,

@@ -44,6 +44,10 @@ impl Origin {
         Ok(Self(secrets))
     }
 
+    pub(super) fn first(&self) -> Option<&str> {
+        self.0.first().map(String::as_str)
+    }
+
     /// Returns whether a request came through the proxy. The parameter `sent` is the value of [`HEADER`]. The
     /// comparison takes constant time.
     #[cfg(any(test, feature = "verify"))]

@@ -3,13 +3,24 @@
 
 use crate::{
     protocol::{
-        delivery::Incoming,
+        delivery::{Incoming, NO_ENTITY},
         entity::{EntityKey, Identity},
     },
     providers::{self, Described, Keys, NoKeys, Provider, Request, Unverified, Verified},
-    sources::{OnOutage, Source, template::Template},
+    sources::{
+        Credentials, OnOutage, Source,
+        template::{InvalidTemplate, Template},
+    },
     time::Timestamp,
 };
+
+impl Credentials {
+    pub(super) fn usable(&self) -> Self {
+        let secrets = self.secrets.iter().filter(|secret| secret.guessable().is_none());
+        let recipients = self.recipients.iter().filter(|id| !providers::is_placeholder_id(id));
+        Self { secrets: secrets.cloned().collect(), recipients: recipients.cloned().collect() }
+    }
+}
 
 impl Source {
     /// Returns whether the source has the secret or id with which its webhooks are verified, or needs none.
@@ -23,9 +34,22 @@ impl Source {
     /// no value is missing.
     pub fn missing_field(&self) -> Option<&'static str> {
         self.credential_field().filter(|field| match *field {
-            "secrets" => self.secrets.is_empty(),
-            _ => self.recipients.is_empty(),
+            "secrets" => self.usable.secrets.is_empty(),
+            _ => self.usable.recipients.is_empty(),
         })
+    }
+
+    /// Returns the credentials that a forger can guess, each with the reason. Webhooks are verified as if the
+    /// document lacked them.
+    pub fn guessable(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let Credentials { secrets, recipients } = &self.credentials;
+        let secrets = (1..)
+            .zip(secrets)
+            .filter_map(|(number, secret): (usize, _)| Some((format!("secret number {number}"), secret.guessable()?)));
+        let field = self.credential_field().unwrap_or_default();
+        let ids = (1..).zip(recipients).filter(|(_, id)| providers::is_placeholder_id(id));
+        secrets
+            .chain(ids.map(move |(number, _): (usize, _)| (format!("`{field}` number {number}"), "is a placeholder")))
     }
 
     /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
@@ -59,8 +83,8 @@ impl Source {
 
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
         let verify_at = |now| match self.provider().published() {
-            None => self.provider().verify(request, &self.secrets, now),
-            Some(published) => published.verify(request, &self.recipients, keys, now),
+            None => self.provider().verify(request, &self.usable.secrets, now),
+            Some(published) => published.verify(request, &self.usable.recipients, keys, now),
         };
         let verified = verify_at(now);
         if self.tolerance == providers::TOLERANCE {
@@ -82,28 +106,56 @@ impl Source {
     }
 
     pub fn sign(&self, headers: &providers::Headers, body: &[u8], now: Timestamp) -> Vec<(String, String)> {
-        self.secrets.first().map(|secret| self.provider().sign(headers, body, secret, now)).unwrap_or_default()
+        self.credentials
+            .secrets
+            .first()
+            .map(|secret| self.provider().sign(headers, body, secret, now))
+            .unwrap_or_default()
+    }
+
+    /// Returns the first of the recipient's ids, for a sender with a published key.
+    pub fn recipient(&self) -> Option<&str> {
+        self.credentials.recipients.first().map(String::as_str)
     }
 
     pub fn query(&self) -> Option<String> {
-        self.secrets.first().and_then(|secret| self.provider().query(secret))
+        self.credentials.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
     pub fn answer(&self) -> Option<&'static str> {
         self.provider().answer()
     }
 
-    /// Creates the delivery for a verified request. If the request names no entity, or none with a valid key, the
-    /// delivery goes to [`EntityKey::unrouted`].
+    /// Creates the delivery for a verified request.
     pub fn delivery(&self, request: Request<'_>, now: Timestamp) -> Incoming {
+        self.receive(request, now).incoming
+    }
+
+    /// Describes a verified request as a delivery. If the request names no entity, or none with a valid key, the
+    /// delivery goes to [`EntityKey::unrouted`].
+    ///
+    /// A delivery without a topic is never ignored: its body may be unreadable. If the source does not take the topic
+    /// `unknown`, such a delivery goes to [`EntityKey::unrouted`] too.
+    pub fn receive(&self, request: Request<'_>, now: Timestamp) -> Received {
         let described = self.provider().describe(request);
-        let entity = self.entity(request, &described);
+        let is_taken = self.takes(&described.topic);
+        let entity = match is_taken || described.has_topic() {
+            true => self.entity(request, &described),
+            false => Err("the webhook has no topic, and the source takes only certain topics".to_owned()),
+        };
+        let (entity, unrouted) = match entity {
+            Ok(entity) => (entity, None),
+            Err(reason) => {
+                (EntityKey::unrouted(&self.name), Some(providers::unreadable(request.body).unwrap_or(reason)))
+            }
+        };
+        let is_ignored = !is_taken && described.has_topic();
         let delivery_id = match described.repeated_within {
             None => described.delivery_id,
             Some(retried_for) => described.delivery_id.received(now, retried_for),
         };
-        Incoming {
-            entity: entity.unwrap_or_else(|| EntityKey::unrouted(&self.name)),
+        let incoming = Incoming {
+            entity,
             identity: Identity { source: self.name.clone(), delivery_id, redrive: 0 },
             provider: Some(self.provider_name.clone()),
             topic: described.topic,
@@ -112,27 +164,49 @@ impl Source {
             received_at: now,
             content_type: request.headers.get("content-type").map(str::to_owned),
             body: request.body.to_vec().into(),
-        }
+        };
+        Received { incoming, unrouted, is_ignored }
     }
 
-    fn entity(&self, request: Request<'_>, described: &Described) -> Option<EntityKey> {
-        if self.entity.is_empty() {
-            let own = described.entity.as_deref()?;
-            return EntityKey::parse(&format!("{}/{own}", self.name)).ok();
-        }
+    /// Returns the entity's key. An error says why there is none, and quotes nothing of the request.
+    fn entity(&self, request: Request<'_>, described: &Described) -> Result<EntityKey, String> {
         let filled = |template: &Template| {
-            let text = template.fill(&described.topic, |field| match field {
+            template.fill(&described.topic, |field| match field {
                 "source" => Some(self.name.as_str().into()),
                 "provider" => Some(self.provider_name.as_str().into()),
                 "topic" => Some(described.topic.as_str().into()),
                 "entity" => described.entity.as_deref().map(Into::into),
                 "account" => described.account.as_deref().map(Into::into),
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
-                header => request.headers.get(header.strip_prefix("header:")?).map(Into::into),
-            })?;
-            // The sender controls the fields, and must not reach a job's key under `cron/`.
-            EntityKey::parse(&text).ok().filter(|key| !key.is_kept_forever())
+                header => request.headers.first(header.strip_prefix("header:")?).map(Into::into),
+            })
         };
-        self.entity.iter().find_map(filled)
+        let own = described.entity.as_deref().filter(|_| self.entity.is_empty());
+        let own = own.map(|own| format!("{}/{own}", self.name));
+        let mut invalid = None;
+        for text in self.entity.iter().filter_map(filled).chain(own) {
+            let error = match EntityKey::parse(&text) {
+                // The sender controls the fields, and must not reach a job's key under `cron/`.
+                Ok(key) if key.is_kept_forever() => InvalidTemplate::Reserved.to_string(),
+                Ok(key) => return Ok(key),
+                Err(error) => error.to_string(),
+            };
+            invalid.get_or_insert(error);
+        }
+        Err(match invalid {
+            Some(error) => format!("the order's key is invalid: {error}"),
+            None if described.has_topic() => NO_ENTITY.to_owned(),
+            None => format!("{NO_ENTITY}, which has no topic"),
+        })
     }
+}
+
+/// A verified webhook as a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Received {
+    pub incoming: Incoming,
+    /// Why the delivery belongs to no entity. `None` if it belongs to one.
+    pub unrouted: Option<String>,
+    /// Set if the source does not take the delivery's topic.
+    pub is_ignored: bool,
 }

@@ -99,7 +99,12 @@ pub enum Event<'a> {
     BreakerClosed { source: &'a SourceName },
     /// A source's destination has become unavailable: its breaker opened, or an order has waited for the destination
     /// for a minute. Each process reports this once, and again only after a handler start has succeeded.
-    DestinationUnavailable { source: &'a SourceName, error: &'a str },
+    DestinationUnavailable {
+        source: &'a SourceName,
+        /// Set if the handler started, but gave no answer.
+        is_hung: bool,
+        error: &'a str,
+    },
     /// A source's destination is available again, because a handler start succeeded.
     DestinationAvailable {
         source: &'a SourceName,
@@ -155,6 +160,8 @@ pub enum Refusal {
     Compressed,
     /// The request lacks the secret of the proxy in front of the ingest function, so it bypassed the proxy.
     PastOrigin,
+    /// The function was invoked with an event that it does not read, such as that of a REST API.
+    WrongEvent,
 }
 
 impl Refusal {
@@ -171,6 +178,7 @@ impl Refusal {
             Self::TooLarge => "too large",
             Self::Compressed => "compressed",
             Self::PastOrigin => "bypassed the proxy",
+            Self::WrongEvent => "wrong event",
         }
     }
 

@@ -118,7 +118,12 @@ impl<'a> Line<'a> {
         // Anybody can invent a source's name or open the URL in a browser, so these refusals are
         // not warnings.
         let is_failure = source.is_some() && refusal.is_failure();
-        let level = if is_failure { Level::WARN } else { Level::INFO };
+        let level = match refusal {
+            // Only a mistake in the deployment causes it.
+            Refusal::WrongEvent => Level::ERROR,
+            _ if is_failure => Level::WARN,
+            _ => Level::INFO,
+        };
         let line = Self::new(level, refusal.as_str()).counted(Metric::Refused, count);
         let line = if is_failure { line.counted(Metric::Accepted, 0) } else { line };
         line.by(source.unwrap_or(NO_SOURCE), refusal.as_str())
@@ -281,9 +286,13 @@ impl<'a> Line<'a> {
                 .by(source.as_str(), "breaker opened"),
             Event::BreakerClosed { source } => Self::new(L::INFO, "breaker closed").text("source", source.as_str()),
             // The error is left out, because it may quote anything.
-            Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
-                .counted(Metric::UnavailableSeconds, 0)
-                .by(source.as_str(), "unavailable"),
+            Event::DestinationUnavailable { source, is_hung, error: _ } => {
+                let (text, outcome) = match is_hung {
+                    true => ("destination does not answer", "unanswered"),
+                    false => ("destination unavailable", "unavailable"),
+                };
+                Self::new(L::WARN, text).counted(Metric::UnavailableSeconds, 0).by(source.as_str(), outcome)
+            }
             Event::DestinationAvailable { source, after } => Self::new(L::INFO, "destination available")
                 .counted(Metric::UnavailableSeconds, after.as_secs())
                 .by(source.as_str(), "available"),

@@ -171,7 +171,7 @@ impl<'a, H: Handler> Run<'a, H> {
         let deliver =
             if scenario.up_to > 1 { format!("deliver = {{ up_to = {} }}\n", scenario.up_to) } else { String::new() };
         let sources = format!(
-            "[sources.kit]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_c2VjcmV0\"]\nhandler = \"kit\"\n\
+            "[sources.kit]\nprovider = \"standard-webhooks\"\nsecrets = [\"whsec_Zk93bTR6S2dRcTdUaHBY\"]\nhandler = \"kit\"\n\
              handler_timeout = \"10s\"\nretry = {{ attempts = 3, first = \"1s\" }}\n{deliver}"
         );
         Self {

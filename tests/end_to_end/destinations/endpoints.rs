@@ -113,7 +113,7 @@ impl<H: Handler + Clone> Handler for Timed<H> {
 
 fn source(name: &str, handler: &str) -> String {
     format!(
-        "[sources.{name}]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_c2VjcmV0']\n{handler}\n\
+        "[sources.{name}]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_Zk93bTR6S2dRcTdUaHBY']\n{handler}\n\
          handler_timeout = '10s'\n"
     )
 }
@@ -121,7 +121,9 @@ fn source(name: &str, handler: &str) -> String {
 fn forwarding(shop: &Endpoint, well: &Endpoint) -> (World, Timed<Forward>) {
     let to = |endpoint: &Endpoint| {
         let url = &endpoint.url;
-        format!("handler = 'forward'\nforward = {{ url = '{url}', secret = 'whsec_c2VjcmV0', allow_private = true }}")
+        format!(
+            "handler = 'forward'\nforward = {{ url = '{url}', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY', allow_private = true }}"
+        )
     };
     let world = World::new().with_sources(&(source("shop", &to(shop)) + &source("well", &to(well))));
     let handler = Timed::new(Forward::new(world.sources()));

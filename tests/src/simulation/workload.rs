@@ -267,7 +267,7 @@ pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, numbe
     let source = sources(world.profile.deliver, world.profile.skips).get(traits.source()).cloned();
     let linger = source.and_then(|source| source.linger);
     let on_outage = if world.profile.defers { OnOutage::Queue } else { OnOutage::Refuse };
-    match node.run(&failure, parts.inbox.accept(&incoming, linger, on_outage, ANSWERED_WITHIN)).await {
+    match node.run(&failure, parts.inbox.accept(&incoming, None, linger, on_outage, ANSWERED_WITHIN)).await {
         Some(Ok(Accepted::Deferred)) => {
             world.trace(TraceEvent::Deferred { name });
             world.mark("a delivery is deferred");

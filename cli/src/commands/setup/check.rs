@@ -53,15 +53,15 @@ impl Check {
             _ if self.schema => output::print(reference::schema()),
             _ if self.reference => output::print(reference::page()),
             _ if self.providers => output::print(reference::providers()),
-            Some(file) => self.check(file)?,
+            Some(file) => return self.check(file),
             None => unreachable!("the command line demands a file, or one of the others"),
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn check(&self, path: &Path) -> Result<()> {
+    fn check(&self, path: &Path) -> Result<ExitCode> {
         let file = path.display();
-        let text = std::fs::read_to_string(path).with_context(|| format!("{file} cannot be read"))?;
+        let text = document::read_text(path)?;
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
         document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
         let mut table = Table::new(&["source", "provider", "handler", ">at most", "given up after", "webhooks to"]);
@@ -82,6 +82,7 @@ impl Check {
                     "failed_for_ms": Some(source.retry.failed_for).filter(|limit| *limit != Duration::MAX).map(|limit| limit.as_millis() as u64),
                     "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
                     "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
+                    "errors": texts(Weight::Error),
                     "warnings": texts(Weight::Warning),
                     "notes": texts(Weight::Note),
                 }));
@@ -100,15 +101,12 @@ impl Check {
         if !self.json {
             output::print(table);
             advice.extend(advice::handlers::of(&sources));
-            for Advice { weight, text } in advice {
-                let weight = match weight {
-                    Weight::Warning => console::style("warning:").yellow().bold(),
-                    Weight::Note => console::style("note:").bold(),
-                };
-                say!("\n{weight} {text}");
+            for Advice { weight, text } in &advice {
+                say!("\n{} {text}", weight.label());
             }
         }
-        Ok(())
+        let is_refused = advice.iter().any(|advice| advice.weight == Weight::Error);
+        Ok(if is_refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 }
 
@@ -135,8 +133,7 @@ mod tests {
     #[test]
     fn check_refuses_documents_that_workers_refuse() {
         assert_eq!(check(serializer::local::samples::SOURCES, 60), Ok(()));
-        let slow =
-            "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden']\nhandler = 'mine'\nhandler_timeout = '65s'\n";
+        let slow = "[sources.shop]\nprovider = 'shopify'\nsecrets = ['hidden-q7mZ4kT1']\nhandler = 'mine'\nhandler_timeout = '65s'\n";
         assert_eq!(check(slow, 120), Ok(()));
         let refused = check(slow, 60).unwrap_err();
         assert!(refused.contains("`shop`") && refused.contains("less than 56 s"), "{refused}");

@@ -9,7 +9,7 @@ pub mod whereabouts;
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use console::style;
 use serde_json::{Value, json};
@@ -20,7 +20,10 @@ use serializer::{
     },
     output, say,
 };
-use webhook_serializer::sources::{REFRESH, STALE, Source};
+use webhook_serializer::{
+    providers::{Secret, is_placeholder_id},
+    sources::{REFRESH, STALE, Source},
+};
 
 use crate::commands::{confirm::ask, print_json};
 
@@ -129,6 +132,7 @@ impl ChangeOptions {
             more["document"] = place.to_string().into();
             more["version"] = json!(done.version);
             let advice = done.change.sources.get(source).map(|source| advice::of(source)).unwrap_or_default();
+            more["errors"] = texts(&advice, Weight::Error);
             more["warnings"] = texts(&advice, Weight::Warning);
             more["notes"] = texts(&advice, Weight::Note);
             return print_json(&more);
@@ -146,11 +150,20 @@ fn texts(advice: &[Advice], weight: Weight) -> Value {
 
 fn print(advice: &[Advice]) {
     for Advice { weight, text } in advice {
-        let weight = match weight {
-            Weight::Warning => style("warning:").yellow().bold(),
-            Weight::Note => style("note:").bold(),
-        };
-        say!("{weight} {text}");
+        say!("{} {text}", weight.label());
+    }
+}
+
+/// Refuses a secret or id that a forger can guess, because the functions do not use it.
+fn refuse_guessable(what: &str, field: &str, text: &str) -> Result<()> {
+    let of_secret = || Secret::new(text).decoded().ok()?.guessable();
+    let reason = match field {
+        "secrets" => of_secret(),
+        _ => is_placeholder_id(text).then_some("is a placeholder"),
+    };
+    match reason {
+        Some(reason) => bail!("{what} is not accepted: it {reason}. Give the value that the sender shows"),
+        None => Ok(()),
     }
 }
 

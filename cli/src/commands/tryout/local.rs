@@ -42,7 +42,7 @@ use webhook_serializer::{
     functions::worker::check_handlers,
     handlers::{Handlers, forward::Forward, invoke::Invoke, log::Log},
     operator::Operator,
-    sources::{LiveSources, Sources},
+    sources::{LiveSources, Source, Sources},
     telemetry::Quiet,
     time::Env,
     tls::Roots,
@@ -87,6 +87,10 @@ pub struct Local {
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
+    /// With --sources: accept webhooks signed with the samples' development keys, which everybody can read, to try
+    /// senders that publish their keys
+    #[arg(long, requires = "sources")]
+    development_keys: bool,
     /// The largest number of workers at once
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
@@ -167,7 +171,7 @@ impl Local {
             sources_file: file.clone(),
             drain: DrainSettings::default(),
             scheduler: self.scheduler.as_ref().map(scheduler),
-            samples: self.sources.is_none(),
+            samples: self.sources.is_none() || self.development_keys,
         };
         if self.no_functions {
             return self.serve_elsewhere(options).await;
@@ -371,7 +375,13 @@ impl Local {
                 say!("then: {}\n", show_line(&url));
             }
             Some(file) => {
-                say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, &at_hand("events", sources)))
+                match trial(sources, self.development_keys) {
+                    Ok(provider) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, provider)),
+                    Err(reason) => say!("\nNo sample can be sent: {reason}\n"),
+                }
+                if self.development_keys {
+                    say!("Everybody can sign with the development keys: do not open this endpoint to a network.\n");
+                }
             }
         }
         say!("Ctrl-C stops.\n");
@@ -433,16 +443,27 @@ fn show_line(url: &str) -> String {
     command_line("show", &local_option(url), &[samples::CURL_ENTITY])
 }
 
-fn send_line(url: &str, file: &Path, samples: &str) -> String {
+fn send_line(url: &str, file: &Path, provider: &str) -> String {
     let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
-    format!("{} send --sources {}{to} {samples}", this_command(), quoted(&file.to_string_lossy()))
+    format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-fn at_hand(folder: &str, sources: &Sources) -> String {
-    match sources.iter().next() {
-        Some(source) if !Path::new(folder).is_dir() => format!("--provider {}", source.provider_name),
-        _ => format!("{folder}/…"),
-    }
+/// Returns a provider whose samples this run accepts, or what is missing.
+fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
+    let can_be_tried = |provider: &str| {
+        samples::source_of(provider, sources).is_some_and(|source| samples::is_signable(source, development_keys))
+    };
+    let mut providers = sources.iter().map(|source| source.provider_name.as_str());
+    providers.find(|provider| can_be_tried(provider)).ok_or_else(|| {
+        let is_published = |source: &Arc<Source>| source.has_secret() && source.credential_field() != Some("secrets");
+        match sources.iter().find(|source| is_published(source)) {
+            Some(source) => format!(
+                "{} signs with a private key. To try its samples, start again with --development-keys",
+                source.provider_name
+            ),
+            None => "no source has a secret to sign with; `serializer check` says what is missing".to_owned(),
+        }
+    })
 }
 
 /// Formats a line of an environment file. The value has quotation marks where needed and no escapes, so shells and
@@ -583,11 +604,8 @@ mod tests {
 
     #[test]
     fn printed_command_lines_can_be_parsed() {
-        let sources = super::Sources::parse(super::samples::SOURCES).expect("the samples' own");
-        let brought = super::at_hand("no-folder", &sources);
-        assert!(brought.starts_with("--provider "), "{brought}");
-        for (url, samples) in [("http://127.0.0.1:9000", "events/…"), ("http://127.0.0.1:9001", &*brought)] {
-            for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), samples)] {
+        for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
+            for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), "shopify")] {
                 crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
             }
         }

@@ -8,6 +8,7 @@ use clap::{Args, builder::PossibleValuesParser};
 use serde::Deserialize;
 use serde_json::json;
 use serializer::{
+    document,
     local::{
         samples,
         sender::{Answer, Sender},
@@ -59,7 +60,7 @@ impl Accepted {
 impl Send {
     pub async fn run(self) -> Result<ExitCode> {
         let sources = match &self.sources {
-            Some(path) => std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?,
+            Some(path) => document::read_text(path)?,
             None => samples::SOURCES.to_owned(),
         };
         let sources = Sources::parse(&sources)?;
@@ -68,7 +69,7 @@ impl Send {
         ensure!(is_url, "{to} is not a URL; it must start with http:// or https://");
         let sender = Sender::new(to);
         let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
-        for (path, event) in self.events()? {
+        for (path, event) in self.events(&sources)? {
             let path = path.as_path();
             if !samples::is_webhook(&event) {
                 output::complain(format_args!(
@@ -109,14 +110,23 @@ impl Send {
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn events(&self) -> Result<Vec<(PathBuf, String)>> {
-        let brought = self.provider.as_deref().map(samples::of_provider).unwrap_or_default();
-        let brought = brought.into_iter().map(|(name, event)| Ok((PathBuf::from(name), event.to_owned())));
-        let read = |path: &PathBuf| {
-            let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
-            Ok((path.clone(), event))
+    fn events(&self, sources: &Sources) -> Result<Vec<(PathBuf, String)>> {
+        let Some(provider) = self.provider.as_deref() else {
+            let read = |path: &PathBuf| {
+                let event = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
+                Ok((path.clone(), event))
+            };
+            return self.events.iter().map(read).collect();
         };
-        self.events.iter().map(read).chain(brought).collect()
+        let samples = samples::of_provider(provider);
+        let Some(file) = &self.sources else {
+            return Ok(samples.into_iter().map(|(name, event)| (name.into(), event.to_owned())).collect());
+        };
+        let source = samples::source_of(provider, sources);
+        let source =
+            source.with_context(|| format!("{} has no source with the provider {provider}", file.display()))?;
+        let to_it = |(name, event): (&str, &str)| Ok((name.into(), samples::readdressed(event, source.name.as_str())?));
+        samples.into_iter().map(to_it).collect()
     }
 
     fn other_secrets(&self) -> String {

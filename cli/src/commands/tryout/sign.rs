@@ -27,16 +27,14 @@ impl Sign {
     pub fn run(self) -> Result<ExitCode> {
         let claim = self.webhook.claim()?;
         let source = claim.source().map_err(|reason| anyhow!("{reason}"))?;
+        let private = format!("this command cannot sign for {0}, because only {0} has its private key", claim.provider);
+        ensure!(!claim.is_published(), private);
         ensure!(!claim.secrets.is_empty(), "there is no secret to sign with; give a --secret");
         let headers = source.sign(&claim.headers(), &claim.body, claim.now);
         if let Some(query) = source.query().filter(|_| headers.is_empty()) {
             bail!("{} does not sign. The token in the URL identifies it: ?{query}", claim.provider);
         }
-        ensure!(
-            !headers.is_empty(),
-            "this command cannot sign for {0}, because only {0} has its private key",
-            claim.provider
-        );
+        ensure!(!headers.is_empty(), private);
         if self.json {
             let headers: Map<String, Value> = headers.into_iter().map(|(name, value)| (name, value.into())).collect();
             print_json(&headers.into());

@@ -37,6 +37,12 @@ impl Verify {
             Ok(claim) => claim,
             Err(error) => return Ok(cannot_tell(&format!("{error:#}"))),
         };
+        if claim.is_published() && !claim.secrets.is_empty() {
+            output::complain(format_args!(
+                "note: --secret has no effect, because {} signs with its own key",
+                claim.provider
+            ));
+        }
         let verdict = match claim.fetch().await.and_then(|()| claim.verify()) {
             Ok(verdict) => verdict,
             Err(Unusable::Secret(reason)) => Err(reason),
@@ -69,10 +75,14 @@ fn cannot_tell(reason: &str) -> ExitCode {
 }
 
 fn as_json(known: &Verification) -> serde_json::Value {
-    json!({
+    let mut said = json!({
         "valid": true, "topic": known.described.topic, "delivery_id": known.described.delivery_id,
         "entity": known.entity, "event_time": known.described.event_time, "signed": known.signed,
-    })
+    });
+    if let Some(reason) = &known.unrouted {
+        said["unrouted"] = reason.as_str().into();
+    }
+    said
 }
 
 fn print(claim: &Claim, known: &Verification) {
@@ -99,6 +109,9 @@ fn print(claim: &Claim, known: &Verification) {
         let is_open = value.is_some() && !covered.is_empty() && !known.signed.contains(&covered);
         let note = if is_open { "  (not covered by the signature)" } else { "" };
         say!("{name:<12} {}{note}", value.unwrap_or("not found"));
+    }
+    if let Some(reason) = &known.unrouted {
+        say!("{:<12} without an order: {reason}", "parked");
     }
     let signed = match known.signed.as_slice() {
         [] => "nothing: anybody who knows the URL can send anything".to_owned(),

@@ -74,12 +74,6 @@ impl Webhook {
         }
         let keys = PublishedKeys::new(Env::system());
         let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
-        if claim.is_published() && !claim.secrets.is_empty() {
-            output::complain(format_args!(
-                "note: --secret has no effect, because {} signs with its own key",
-                claim.provider
-            ));
-        }
         if claim.url.is_some() && !claim.reads_url() {
             output::complain(format_args!(
                 "note: --url has no effect, because {} does not sign the URL",

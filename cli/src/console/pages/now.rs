@@ -126,7 +126,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
                 }
                 span.numbers {
                     span { (count(group.orders, "order", "orders")) }
-                    span { (count(group.deliveries, "delivery", "deliveries")) }
+                    span { (count(group.deliveries, "delivery", "deliveries")) (group.of_others()) }
                     @if let Some(oldest) = group.oldest { span { "oldest " (ago(oldest, now)) } }
                 }
             }

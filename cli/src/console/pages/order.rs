@@ -29,7 +29,7 @@ use crate::{
     operations::Verb,
     output::duration,
     view::{
-        order_status::{Kind, NextCommand},
+        order_status::{Kind, NextCommand, attempts_so_far},
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -112,7 +112,7 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
             div { dt { "last arrived" } dd { (position(state.tail)) } }
             div { dt { "last settled" } dd { (position(state.head)) } }
             div { dt { "waiting" } dd { (state.waiting()) @if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) { ", for " (ago(since, now)) } } }
-            div { dt { "attempts" } dd { (state.attempts) } }
+            div { dt { "attempts" } dd { (attempts_so_far(state)) } }
             @if let Some(at) = state.retry_at.filter(|at| *at > now) { div { dt { "next attempt in" } dd { (duration(at.since(now))) } } }
             div {
                 dt { "lease" }

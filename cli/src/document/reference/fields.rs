@@ -186,7 +186,7 @@ pub(super) const SOURCE: Table = Table {
             name: "forward",
             form: Form::Table(&FORWARD),
             absent: Absent::Means("required by `handler = \"forward\"`, refused with any other"),
-            example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_c2VjcmV0\" }",
+            example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\" }",
             about: "The endpoint to which the handler `forward` posts deliveries: see [forward](forward.md).",
         },
         Field {

@@ -66,7 +66,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&ORIGIN, "secret", &["\"short\"", "[]", "[\"short\"]", "7"]),
 ];
 
-const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_c2VjcmV0' }";
+const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY' }";
 
 fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");

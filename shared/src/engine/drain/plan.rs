@@ -18,7 +18,7 @@ use super::{
 use crate::{
     protocol::{
         attempt::{OnFailure, Retries},
-        delivery::{Age, Delivery},
+        delivery::{Age, Delivery, NO_ENTITY},
         entity::{EntityKey, FencingToken, IdentityHash, Sequence},
         inbox::Decision,
         lease::yields_until,
@@ -306,7 +306,7 @@ impl Drain {
             return self.give_up(on_failure, state.attempts, state.last_error.clone().unwrap_or_default());
         }
         if head.entity() == &EntityKey::unrouted(head.source()) {
-            return park(state.attempts, "the source's rules find no order in the webhook".into());
+            return park(state.attempts, head.unrouted.as_deref().unwrap_or(NO_ENTITY).into());
         }
         let Some(source) = source else {
             return park(state.attempts, "the source is no longer in the sources document".into());

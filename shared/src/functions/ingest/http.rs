@@ -8,7 +8,7 @@ use crate::{
     providers::{Headers, unescaped},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -16,14 +16,18 @@ pub struct Request {
     pub raw_path: String,
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
+    #[serde(deserialize_with = "or_empty")]
     pub headers: BTreeMap<String, String>,
     pub body: Option<String>,
     pub is_base64_encoded: bool,
     pub request_context: RequestContext,
+    /// The method in events of other forms. [`foreign`](Self::foreign) names these.
+    #[serde(skip_serializing)]
+    pub http_method: Option<String>,
 }
 
-/// Reads `null` as an empty text. `cargo lambda` sends `null` for a request without a query.
-fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+/// Reads `null` as an empty value. `cargo lambda` sends `null` for a request without a query.
+fn or_empty<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
@@ -31,6 +35,8 @@ fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 #[serde(default)]
 pub struct RequestContext {
     pub http: Http,
+    #[serde(skip_serializing)]
+    pub elb: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
@@ -40,6 +46,20 @@ pub struct Http {
 }
 
 impl Request {
+    /// Returns what sent the event, if it is not that of a Function URL or an HTTP API with payload format 2.0.
+    pub fn foreign(&self) -> Option<&'static str> {
+        match self {
+            Self { request_context: RequestContext { elb: Some(_), .. }, .. } => {
+                Some("it is the event of a load balancer")
+            }
+            Self { http_method: Some(_), .. } => {
+                Some("it is the event of a REST API, or of an HTTP API with payload format 1.0")
+            }
+            Self { raw_path, .. } if raw_path.is_empty() => Some("it is no HTTP request"),
+            _ => None,
+        }
+    }
+
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {
         let body = self.body.as_deref().unwrap_or_default();
         if self.is_base64_encoded {

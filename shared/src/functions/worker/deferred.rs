@@ -101,7 +101,7 @@ impl Appends<'_> {
                 return false;
             }
         };
-        let appended = inbox.append_deferred(&incoming, stored, ANSWERED);
+        let appended = inbox.append_deferred(&incoming, deferred.unrouted(), stored, ANSWERED);
         match traces::append_deferred(&incoming, deferred.trace(), appended).await {
             Ok(_) => true,
             Err(error) => {

@@ -139,6 +139,15 @@ impl Envelope {
         self
     }
 
+    /// Records why the delivery belongs to no entity. The worker parks it with this error.
+    #[must_use]
+    pub(crate) fn unrouted(mut self, reason: Option<&str>) -> Self {
+        if let Some(reason) = reason {
+            self.row.set(a::ERROR, reason);
+        }
+        self
+    }
+
     #[must_use]
     pub(crate) fn traced(mut self, trace: Trace) -> Self {
         trace.put(&mut self.row);
@@ -256,6 +265,7 @@ impl Unpacked {
         let delivery = Delivery {
             appended_at: row.number(a::APPENDED_AT).map(Timestamp::from_millis),
             run_before: row.number(a::RUN_BEFORE).map(FencingToken),
+            unrouted: row.text(a::ERROR).map(str::to_owned),
             trace: Trace::of_row(row),
             parts: count.map(|count| Parts { nonce, count }),
             ..Delivery::detached(incoming, sequence)

@@ -1,6 +1,6 @@
 //! The options that describe a sender's signatures and fields, and their consistency rules.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use serde::Deserialize;
 
@@ -9,7 +9,7 @@ use super::{
     signed::{Signed, header_name},
 };
 use crate::{
-    providers::{Encoding, HashName, Request, is_pointer, pointer},
+    providers::{Encoding, HashName, is_pointer},
     time::duration::duration,
 };
 
@@ -101,13 +101,13 @@ impl ValueLocation {
             header_name(text).map(Self::Header).ok_or_else(|| InvalidValueLocation(text.to_owned()))
         }
     }
+}
 
-    pub(super) fn find<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
-        let found = match self {
-            Self::Header(name) => request.headers.get(name).map(|value| Cow::Borrowed(value.trim())),
-            Self::Pointer(at) => pointer(request.body, at),
-        };
-        found.filter(|value| !value.is_empty())
+impl AsRef<str> for ValueLocation {
+    fn as_ref(&self) -> &str {
+        match self {
+            Self::Header(text) | Self::Pointer(text) => text,
+        }
     }
 }
 

@@ -109,7 +109,7 @@ fn published_key_provider_refuses_secrets() {
         assert_eq!(provider.sign(&headers, b"body", &secret, NOW), [], "{name}");
         let request = Request { headers: &headers, body: b"body" };
         assert_eq!(provider.verify(request, &[secret], NOW), Err(Unverified::Mismatch), "{name}");
-        let document = format!("[sources.a]\nprovider = '{name}'\nsecrets = 'secret'\nhandler = 'h'\n");
+        let document = format!("[sources.a]\nprovider = '{name}'\nsecrets = 'q7mZ4kT1'\nhandler = 'h'\n");
         let objection = Sources::parse(&document).expect_err("it has no secret").to_string();
         assert!(objection.contains("leave `secrets` out"), "{name}: {objection}");
         assert!(own.recipient().is_none_or(|field| objection.contains(&format!("`{field}`"))), "{name}: {objection}");

@@ -9,7 +9,7 @@ use webhook_serializer::{
     providers::{self, NAMES},
 };
 
-use super::{ChangeOptions, secret, soon, whereabouts::DocumentLocation};
+use super::{ChangeOptions, refuse_guessable, secret, soon, whereabouts::DocumentLocation};
 
 #[derive(Debug, Args)]
 #[command(
@@ -109,7 +109,9 @@ impl Add {
         );
         let signs_itself = providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some());
         if !self.no_secret && !signs_itself {
-            let secret = secret::read(&format!("the secret of {}", self.provider))?;
+            let what = format!("the secret of {}", self.provider);
+            let secret = secret::read(&what)?;
+            refuse_guessable(&what, "secrets", &secret)?;
             fields.push(("secrets".into(), json!([secret])));
         }
         let (handler, url) = match self.handler.split_once('=') {

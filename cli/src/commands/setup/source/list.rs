@@ -57,6 +57,7 @@ impl List {
                     "attempts": source.retry.attempts,
                     "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
                     "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
+                    "errors": texts(&advice, Weight::Error),
                     "warnings": texts(&advice, Weight::Warning), "notes": texts(&advice, Weight::Note),
                 }));
                 continue;

@@ -14,7 +14,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    ChangeOptions, known_by, late, secret,
+    ChangeOptions, known_by, late, refuse_guessable, secret,
     whereabouts::{DocumentLocation, sources, unknown},
 };
 
@@ -59,7 +59,9 @@ impl Rotate {
     async fn begin(&self, place: &Place, source: &Source, field: &str) -> Result<ExitCode> {
         let name = self.name.as_str();
         let word = word(field);
-        let new = secret::read(&format!("the new {word} of {name}"))?;
+        let what = format!("the new {word} of {name}");
+        let new = secret::read(&what)?;
+        refuse_guessable(&what, field, &new)?;
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 !text.texts(name, field).contains(&new),

@@ -14,7 +14,6 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    functions::ingest::Request,
     protocol::entity::SourceName,
     providers::{self, Headers, Verified},
     sources::{SPACING, Source, Sources},
@@ -87,11 +86,9 @@ impl Test {
             None => None,
         };
         let signed = |sample: &str, event: &str| -> Result<Webhook> {
-            let request: Result<Request, _> = serde_json::from_str(event);
-            let mut request =
-                request.with_context(|| format!("{sample} is not an event of a Function URL; events/ has examples"))?;
-            request.raw_path = format!("/webhooks/{}", source.name);
-            samples::webhook(&serde_json::to_string(&request)?, sources, Env::system().now())
+            let event = samples::readdressed(event, source.name.as_str())
+                .with_context(|| format!("{sample} is not an event of a Function URL; events/ has examples"))?;
+            samples::webhook(&event, sources, Env::system().now())
         };
         // A sample of a created order is the best choice; samples of ignored topics are useless.
         let rank = |(name, event): &(&str, &str)| {
@@ -113,7 +110,8 @@ impl Test {
         let webhook = signed(&sample, &event)?;
         if source.sign(&Headers::default(), b"{}", Env::system().now()).is_empty() && source.query().is_none() {
             bail!(
-                "{} signs with its private key, so no sample can be signed here: let the sender send a test",
+                "{0} signs with its private key, so no sample can be signed here: let the sender send a test, or try \
+                 samples with `serializer local --development-keys` and `serializer send --provider {0}`",
                 source.provider_name
             );
         }

@@ -1,0 +1,149 @@
+//! Recognises secrets that a forger can guess: placeholders from pages such as this project's, references that
+//! nothing resolved, and secrets that are too short.
+//!
+//! A signature under such a secret proves nothing, so ingest treats it as if it were not configured.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::Secret;
+
+/// The least length of a key, in bytes.
+const SHORTEST: usize = 8;
+
+const SHORT: &str = "has fewer than 8 characters, so it can be guessed";
+const PLACEHOLDER: &str = "is a placeholder";
+const REFERENCE: &str = "is a reference that nothing has replaced by its value";
+
+/// The prefix of secrets that encode a key in base64, and of Stripe's secrets, which are text.
+const PREFIX: &str = "whsec_";
+
+/// The words of which placeholders consist, such as `YOUR_WEBHOOK_SECRET` or `changeme`. A secret of these words
+/// alone, and at most four digits at its end, is a placeholder.
+const WORDS: &str = "0 a abc add and api app bar baz change changeit client code default demo dummy endpoint example \
+                     fake fill fixme foo from go goes here hidden hmac hush id in insert is it key me my none null of \
+                     on one passw0rd password paste paypal placeholder private put qwerty real redacted removed \
+                     replace s sample secret secrets set shared shippo shop shopify sign signature signing some square string \
+                     stripe super tbd test testing text the this to todo token top undefined unset use value webhook webhooks \
+                     whsec with woocommerce x your yours";
+
+const REFERENCES: &str = "arn: env: env. file: op:// os.environ process.env secretsmanager: ssm: var. vault: !Ref !Sub";
+
+/// Returns what makes `secret` guessable, or `None` if nothing is known to.
+pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
+    let Some(text) = secret.text() else {
+        return (secret.expose().len() < SHORTEST).then_some(SHORT);
+    };
+    let bare = text.trim();
+    let (bare, is_encoded) = bare.strip_prefix(PREFIX).map_or((bare, false), |bare| (bare, true));
+    let decoded = STANDARD.decode(bare).ok().filter(|_| is_encoded);
+    let inner = decoded.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
+    if is_reference(bare) {
+        return Some(REFERENCE);
+    }
+    if is_placeholder(bare) || inner.is_some_and(is_placeholder) {
+        return Some(PLACEHOLDER);
+    }
+    // Without padding, the text may be the key itself: Stripe's secrets have the same prefix.
+    let length = decoded.filter(|_| bare.ends_with('=')).map_or(bare.len(), |decoded| decoded.len());
+    (length < SHORTEST).then_some(SHORT)
+}
+
+/// Returns whether `id`, which a sender's web page shows, is a placeholder or a reference.
+pub fn is_placeholder_id(id: &str) -> bool {
+    is_reference(id) || is_placeholder(id)
+}
+
+fn is_placeholder(text: &str) -> bool {
+    let is_bracketed =
+        ["<>", "[]", "{}", "()"].iter().any(|pair| text.starts_with(&pair[..1]) && text.ends_with(&pair[1..]));
+    let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let is_counted = plain.len() >= SHORTEST
+        && ["01234567890123456789", "12345678901234567890"].iter().any(|digits| digits.starts_with(&plain));
+    let words = plain.trim_end_matches(|c: char| c.is_ascii_digit());
+    let words = if plain.len() - words.len() <= 4 { words } else { &plain };
+    is_bracketed
+        || is_counted
+        || ["…", "...", "***", "•••"].iter().any(|mark| text.contains(mark))
+        || !text.chars().any(char::is_alphanumeric)
+        || (text.is_ascii() && (1..=64).contains(&words.len()) && consists_of_words(words))
+}
+
+fn consists_of_words(text: &str) -> bool {
+    text.is_empty() || WORDS.split(' ').any(|word| text.strip_prefix(word).is_some_and(consists_of_words))
+}
+
+/// Returns whether `text` refers to a value that a shell, a template or a deployment should have put in its place.
+fn is_reference(text: &str) -> bool {
+    let is_name = |text: &str| {
+        let is_letter = |c: char| c.is_ascii_uppercase() || c == '_';
+        text.starts_with(is_letter) && text.chars().all(|c| is_letter(c) || c.is_ascii_digit())
+    };
+    let inside = |mark: char| text.strip_prefix(mark).map(|rest| rest.strip_suffix(mark).unwrap_or(rest));
+    ["${", "{{", "$(", "<%"].iter().any(|mark| text.contains(mark))
+        || REFERENCES.split(' ').any(|prefix| text.starts_with(prefix))
+        || ['$', '%'].into_iter().any(|mark| inside(mark).is_some_and(is_name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(secret: &str) -> Option<&'static str> {
+        guessable(&Secret::new(secret).decoded().unwrap())
+    }
+
+    #[test]
+    fn placeholder_is_guessable() {
+        let written =
+            "… whsec_… ... whsec_... sk-…-long <secret> <YOUR_WEBHOOK_SECRET> [secret] {secret} -------- ********
+            whsec_******** •••••••• whsec_ your_secret YOUR_WEBHOOK_SECRET whsec_your_secret_here your-signing-key
+            changeme CHANGE_ME replace-me REPLACE_WITH_YOUR_SECRET my-secret-token webhook_secret test-secret secret123
+            xxxxxxxx whsec_xxxxxxxxxxxxxxxxxxxxxxxx 00000000 12345678 1234567890 0123456789 placeholder undefined
+            whsec_Y2hhbmdlbWU= whsec_c2VjcmV0LXRva2Vu topsecret shopify-secret insert_here test1234 password Passw0rd";
+        let spaced = ["", " ", "\t\n", "\u{200b}", "super secret key", "insert your secret here", "<your secret>"];
+        for secret in written.split_whitespace().chain(spaced) {
+            assert_eq!(of(secret), Some(PLACEHOLDER), "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn unresolved_reference_is_guessable() {
+        let written =
+            "${SECRET} ${env.SECRET} $SECRET $STRIPE_WEBHOOK_SECRET {{secret}} %SECRET% op://vault/shopify/secret
+            {{resolve:secretsmanager:shop:SecretString:key}} {{resolve:ssm-secure:/shop/secret:1}} process.env.SECRET
+            arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop-a1b2c3 whsec_${SECRET} env:SHOP_SECRET";
+        for secret in written.split_whitespace().chain(["$(cat secret.txt)", "{{ secret }}", "!Ref Secret", "<%= x %>"])
+        {
+            assert_eq!(of(secret), Some(REFERENCE), "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn short_secret_is_guessable() {
+        for secret in "k hunter2 whsec_kq8 whsec_kq8fzA== hex:00 hex:0011aabbccddee base64:AA==".split(' ') {
+            assert_eq!(of(secret), Some(SHORT), "{secret:?}");
+        }
+        assert!(of("whsec_YQ==").is_some());
+    }
+
+    #[test]
+    fn random_secret_is_not_guessable() {
+        let written = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw shpss_0123456789abcdef0123456789abcdef kq8fzA1c
+            hex:0011aabbccddeeff qfjakbt2uWB8DKAMECF-EA a-test-secret-0123456789 whsec_bbbbbbbbbbbb arne:4711-kq8fz
+            polar_whs_abcdef0123456789 p@$$w%rd{9}<q /Xu9+3$4kQ whsec_test_a1b2c3d4e5f6 shopify-development-secret
+            ñandú-größe";
+        for secret in written.split_whitespace().chain(["It's a Secret to Everybody", "correct horse battery staple"]) {
+            assert_eq!(of(secret), None, "{secret:?}");
+        }
+    }
+
+    #[test]
+    fn placeholder_ids_are_recognised() {
+        for id in ["WEBHOOK_ID", "YOUR_WEBHOOK_ID", "…", "<id>", "${WEBHOOK_ID}", " ", "webhook-id"] {
+            assert!(is_placeholder_id(id), "{id:?}");
+        }
+        for id in ["8PT597110X687430LKGECATA", "4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55", "WID", "1"] {
+            assert!(!is_placeholder_id(id), "{id:?}");
+        }
+    }
+}
