@@ -48,7 +48,7 @@ pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::ReleaseWithoutTail, Some(21)),
     (Rule::StepOverGaps, Some(3)),
     (Rule::VoidUnconditionally, Some(28)),
-    (Rule::DeleteAtExpiredEmptyLease, Some(110)),
+    (Rule::DeleteAtExpiredEmptyLease, Some(575)),
     (Rule::DropWhileDrained, Some(1)),
     (Rule::ForgetOwedAfterVoid, Some(157)),
     (Rule::RetryClaimWithoutDoubt, Some(23)),
