@@ -1,5 +1,5 @@
-//! A worker that aborts its process, blocks its thread, takes seconds or rejects, as the delivery says. It
-//! writes its starts into the file that `JOURNAL` names.
+//! A worker with the ready-made handlers, and a handler `test` that aborts its process, blocks its thread, takes
+//! seconds or rejects, as the delivery says. That handler writes its starts into the file that `JOURNAL` names.
 
 use std::{io::Write, path::PathBuf};
 
@@ -42,5 +42,5 @@ impl Handler for Aborting {
 
 fn main() -> Result<(), worker::Error> {
     let journal = std::env::var_os("JOURNAL").ok_or("JOURNAL: is not set")?.into();
-    worker::run(Aborting { journal })
+    worker::run_with(|setup| Ok(setup.handlers()?.with("test", Aborting { journal })))
 }

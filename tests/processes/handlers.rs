@@ -11,7 +11,7 @@ use tests::{prelude::*, source, testbed::incoming};
 use tokio::sync::mpsc;
 use webhook_serializer::{engine::drain::DrainSettings, functions::worker::Attributes, protocol::format::attribute};
 
-fn record(id: &str, entity: &str) -> Record {
+pub(super) fn record(id: &str, entity: &str) -> Record {
     Record {
         message_id: id.into(),
         receipt_handle: String::new(),
@@ -54,7 +54,7 @@ async fn lease_is_renewed_while_handler_blocks_thread() {
 }
 
 /// A deployment whose worker is a real process. Lease and visibility timeout are short.
-struct Processes {
+pub(super) struct Processes {
     local: Local,
     directory: PathBuf,
     env: Env,
@@ -71,15 +71,19 @@ const SOURCES: &str = concat!(
 
 impl Processes {
     async fn start(name: &str) -> Self {
+        Self::start_with(name, SOURCES).await
+    }
+
+    pub(super) async fn start_with(name: &str, sources: &str) -> Self {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("a directory");
-        std::fs::write(directory.join("sources.toml"), SOURCES).expect("a file");
+        std::fs::write(directory.join("sources.toml"), sources).expect("a file");
         let options = Options {
             data: None,
             port: 0,
             workers: NonZeroUsize::MIN,
-            sources: Arc::new(Sources::parse(SOURCES).expect("the sources are right")).into(),
+            sources: Arc::new(Sources::parse(sources).expect("the sources are right")).into(),
             sources_file: None,
             drain: DrainSettings { lease: Duration::from_secs(1), ..DrainSettings::default() },
             scheduler: None,
@@ -106,13 +110,22 @@ impl Processes {
     }
 
     async fn append_from(&self, source: &str, entity: &str, id: &str) {
+        self.append_incoming(&incoming(source, entity, id, self.env.now())).await;
+    }
+
+    pub(super) async fn append_body(&self, entity: &str, id: &str, body: Vec<u8>) {
+        let incoming = incoming("test", entity, id, self.env.now());
+        self.append_incoming(&Incoming { body: body.into(), ..incoming }).await;
+    }
+
+    async fn append_incoming(&self, incoming: &Incoming) {
         let Parts { store, waker, .. } = self.parts();
         let inbox = Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
-        inbox.append(&incoming(source, entity, id, self.env.now())).await.expect("it is appended");
+        inbox.append_within(incoming, None, Duration::from_secs(30)).await.expect("it is appended");
     }
 
     /// Returns the helper binary as a function with these variables, and a channel with its log lines.
-    fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
+    pub(super) fn function(&self, more: &[(&str, &str)]) -> (FunctionSettings, mpsc::UnboundedReceiver<String>) {
         let journal = self.directory.join("journal");
         let mut environment = self.local.environment(self.directory.join("sources.toml").to_str().expect("a text"));
         environment.push(("JOURNAL".into(), journal.to_str().expect("a text").into()));
@@ -139,7 +152,7 @@ impl Processes {
         std::iter::from_fn(|| logged.try_recv().ok()).collect()
     }
 
-    async fn row(&self, entity: &EntityKey) -> Row {
+    pub(super) async fn row(&self, entity: &EntityKey) -> Row {
         let row = self.parts().store.get(&entity_row(entity), Duration::from_secs(5)).await;
         row.expect("it answers").expect("there is such an entity")
     }

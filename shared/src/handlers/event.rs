@@ -57,29 +57,37 @@ struct EventDelivery<'a> {
 /// A document, which shares the bodies of its deliveries.
 #[derive(Debug, Clone)]
 pub struct Document {
-    deliveries: Vec<Delivery>,
+    deliveries: Vec<(Delivery, BodyForm)>,
     token: FencingToken,
+}
+
+/// The form of a body in a document, and its length in bytes.
+#[derive(Debug, Clone, Copy)]
+enum BodyForm {
+    Text(usize),
+    Base64(usize),
 }
 
 impl Document {
     /// Creates a document for deliveries of one entity and source, at least one, oldest first.
     pub fn new(deliveries: &[&Delivery], token: FencingToken) -> Self {
-        Self { deliveries: deliveries.iter().map(|delivery| (*delivery).clone()).collect(), token }
+        let one = |delivery: &&Delivery| ((*delivery).clone(), BodyForm::of(delivery.body()));
+        Self { deliveries: deliveries.iter().map(one).collect(), token }
     }
 
     /// Returns the length of the document in bytes.
     pub fn bytes(&self) -> usize {
-        let one = |delivery| fields(delivery).len() + encoded_bytes(delivery.body()) + "\"},".len();
+        let one = |(delivery, form): &(Delivery, BodyForm)| fields(delivery, *form).len() + form.bytes() + "\"},".len();
         self.head().len() + self.deliveries.iter().map(one).sum::<usize>() - ",".len() + "]}".len()
     }
 
     /// Returns the document in pieces, each of at most some hundred KB.
     pub fn into_pieces(self) -> impl Iterator<Item = Bytes> + Send + use<> {
         let head = std::iter::once(self.head().into());
-        let deliveries = self.deliveries.into_iter().enumerate().flat_map(|(at, delivery)| {
+        let deliveries = self.deliveries.into_iter().enumerate().flat_map(|(at, (delivery, form))| {
             let between = if at == 0 { "" } else { "\"}," };
-            let fields = between.to_owned() + &fields(&delivery);
-            std::iter::once(fields.into()).chain(encoded(delivery.body().clone()))
+            let fields = between.to_owned() + &fields(&delivery, form);
+            std::iter::once(fields.into()).chain(form.encode(delivery.body().clone()))
         });
         head.chain(deliveries).chain([Bytes::from_static(b"\"}]}")])
     }
@@ -92,7 +100,7 @@ impl Document {
     }
 
     fn head(&self) -> String {
-        let first = self.deliveries.first().expect("a start has a delivery");
+        let (first, _) = self.deliveries.first().expect("a start has a delivery");
         let event = Event {
             version: VERSION,
             source: first.source().as_str(),
@@ -104,7 +112,7 @@ impl Document {
 }
 
 /// Returns the JSON of `delivery` up to the content of its last field, `body`.
-fn fields(delivery: &Delivery) -> String {
+fn fields(delivery: &Delivery, form: BodyForm) -> String {
     opened(&EventDelivery {
         id: id(delivery),
         delivery_id: delivery.delivery_id().as_str(),
@@ -122,7 +130,7 @@ fn fields(delivery: &Delivery) -> String {
         content_type: delivery.content_type(),
         #[cfg(feature = "otel")]
         traceparent: delivery.traceparent(),
-        body_is_base64: text(delivery.body()).is_none(),
+        body_is_base64: matches!(form, BodyForm::Base64(_)),
     }) + ",\"body\":\""
 }
 
@@ -133,51 +141,53 @@ fn opened(object: &impl Serialize) -> String {
     json
 }
 
-/// Returns the body as a text, if it is sent as one.
-///
-/// A body is sent in base64 if it is not UTF-8, or if its escapes would more than double its length. No JSON has so
-/// many, because it contains no control characters except white space.
-fn text(body: &[u8]) -> Option<&str> {
-    str::from_utf8(body).ok().filter(|_| escaped_bytes(body) <= 2 * body.len())
-}
+impl BodyForm {
+    /// Returns the form of `body`: base64 if it is not UTF-8, or if its escapes would more than double its length. No
+    /// JSON has so many, because it contains no control characters except white space.
+    fn of(body: &[u8]) -> Self {
+        let escaped = |byte: &u8| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0C => 2,
+            ..0x20 => "\\u0000".len(),
+            _ => 1,
+        };
+        let bytes = body.iter().map(escaped).sum();
+        match bytes <= 2 * body.len() && str::from_utf8(body).is_ok() {
+            true => Self::Text(bytes),
+            false => Self::Base64(body.len().div_ceil(3) * 4),
+        }
+    }
 
-fn escaped_bytes(text: &[u8]) -> usize {
-    let escaped = |byte: &u8| match byte {
-        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0C => 2,
-        ..0x20 => "\\u0000".len(),
-        _ => 1,
-    };
-    text.iter().map(escaped).sum()
+    fn bytes(self) -> usize {
+        match self {
+            Self::Text(bytes) | Self::Base64(bytes) => bytes,
+        }
+    }
+
+    /// Returns the content of the field `body`, in pieces.
+    fn encode(self, body: Bytes) -> impl Iterator<Item = Bytes> + Send {
+        let mut from = 0;
+        std::iter::from_fn(move || {
+            let rest = body.get(from..).filter(|rest| !rest.is_empty())?;
+            let most = rest.len().min(PIECE_BYTES);
+            if let Self::Base64(_) = self {
+                from += most;
+                return Some(STANDARD.encode(&rest[..most]).into());
+            }
+            // The body is UTF-8, but the end of a piece may split a character.
+            let piece = match str::from_utf8(&rest[..most]) {
+                Ok(piece) => piece,
+                Err(error) => str::from_utf8(&rest[..error.valid_up_to()]).unwrap_or_default(),
+            };
+            from += piece.len();
+            let quoted: Bytes = serde_json::to_string(piece).expect("a text is JSON").into();
+            Some(quoted.slice(1..quoted.len() - 1))
+        })
+    }
 }
 
 /// Returns the length of `body` in a document, in bytes: with JSON's escapes, or in base64.
 pub(crate) fn encoded_bytes(body: &[u8]) -> usize {
-    match text(body) {
-        Some(text) => escaped_bytes(text.as_bytes()),
-        None => body.len().div_ceil(3) * 4,
-    }
-}
-
-/// Returns the content of the field `body`, in pieces.
-fn encoded(body: Bytes) -> impl Iterator<Item = Bytes> + Send {
-    let is_text = text(&body).is_some();
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let rest = body.get(from..).filter(|rest| !rest.is_empty())?;
-        let most = rest.len().min(PIECE_BYTES);
-        if !is_text {
-            from += most;
-            return Some(STANDARD.encode(&rest[..most]).into());
-        }
-        // The body is UTF-8, but the end of a piece may split a character.
-        let piece = match str::from_utf8(&rest[..most]) {
-            Ok(piece) => piece,
-            Err(error) => str::from_utf8(&rest[..error.valid_up_to()]).unwrap_or_default(),
-        };
-        from += piece.len();
-        let quoted: Bytes = serde_json::to_string(piece).expect("a text is JSON").into();
-        Some(quoted.slice(1..quoted.len() - 1))
-    })
+    BodyForm::of(body).bytes()
 }
 
 /// Returns the id by which a receiver recognises repeats of a delivery.

@@ -9,7 +9,7 @@
 //! | 410 | reject |
 //! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
 //! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
-//! | anything else, also what is no HTTP answer | retry: this delivery failed |
+//! | any other status, an unreadable answer | retry: this delivery failed |
 //!
 //! The wait before the next attempt is that of the source's policy. `Retry-After`, of at most an
 //! hour, replaces this wait after *retry*, and can only lengthen it after *unavailable* and

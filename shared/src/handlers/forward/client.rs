@@ -89,7 +89,7 @@ impl Unsent {
         self.0.is_connect()
     }
 
-    /// Returns whether the endpoint answered with something that is no HTTP answer, or with a head that is too long.
+    /// Returns whether the endpoint's answer is not HTTP, or has a head that is too long.
     pub(super) fn is_unreadable(&self) -> bool {
         let cause = self.0.source().and_then(|cause| cause.downcast_ref::<hyper::Error>());
         cause.is_some_and(hyper::Error::is_parse)

@@ -128,7 +128,7 @@ impl<'a> Driver<'a> {
                 };
                 match unpacked.complete(&parts) {
                     Ok(delivery) => {
-                        bytes += encoded_bytes(delivery.body());
+                        bytes += if group.is_several() { encoded_bytes(delivery.body()) } else { 0 };
                         if bytes > GROUP_BYTES && !deliveries.is_empty() {
                             group.size = before as usize;
                             return Ok(Members::Complete(group, deliveries));
