@@ -9,7 +9,7 @@ use webhook_serializer::{
     protocol::{
         entity::EntityKey,
         inbox::Claim,
-        lease::Acquire,
+        lease::{Acquire, Acquired, MarkHandOver},
         state::{HolderInfo, LeaseKind},
     },
     time::Timestamp,
@@ -55,16 +55,17 @@ pub async fn asked() -> AskedByFunctions {
     let claim = Claim { entity: &entity, nonce: &nonce, now: world.env.now() };
     world.store().run(&claim, PATIENCE).await.unwrap();
 
-    // Somebody else holds the order at first, so that the worker looks, waits and requeues its wake-up.
+    // Another worker is about to hand the order over, so that this one looks, waits and requeues its wake-up.
     let held = Acquire {
         entity: entity.clone(),
-        kind: LeaseKind::Exclusive,
+        kind: LeaseKind::Drain,
         holder: world.env.nonce(),
-        info: HolderInfo::new("a user's request"),
+        info: HolderInfo::new("another worker"),
         now: world.env.now(),
         length: Duration::from_secs(12),
     };
-    world.store().run(&held, PATIENCE).await.unwrap();
+    let Acquired::Granted(lease, _) = world.store().run(&held, PATIENCE).await.unwrap() else { panic!("it is free") };
+    world.store().run(&MarkHandOver { lease: &lease }, PATIENCE).await.unwrap();
     acting_as(&mut world, &worker);
     let rejects_long_bodies = answering(|delivery, _| match delivery.body().len() {
         ..1_000 => handler::Outcome::Done,

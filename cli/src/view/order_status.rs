@@ -551,7 +551,8 @@ mod tests {
     fn attempts_name_the_starts_that_count_none() {
         let after = |class| {
             let retries = Retries::default().after(class, Duration::from_secs(9)).to_stored().unwrap();
-            attempts_so_far(&EntityState::parse(&row().with(a::ATTEMPTS, 2_u32).with(a::RETRIES, retries)).unwrap())
+            let failed = row().with(a::ATTEMPTS, 2_u32).with(a::LAST_ERROR, "no").with(a::RETRIES, retries);
+            attempts_so_far(&EntityState::parse(&failed).unwrap())
         };
         assert_eq!(after(FailureClass::Failed), "2");
         let told = "2, without starts that found the destination unavailable";
