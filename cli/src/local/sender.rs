@@ -111,7 +111,7 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            stream.read(&mut [0; 4096]).await.unwrap();
+            assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
             stream.write_all(head.as_bytes()).await.unwrap();
             for _ in 0..times {
                 if stream.write_all(body.as_bytes()).await.is_err() {

@@ -56,12 +56,12 @@ pub enum InvalidSchedule {
     )]
     Step {
         text: String,
-        step: String,
+        step: Box<str>,
         count: u32,
         unit: &'static str,
         longer: &'static str,
         /// The rate with this period, if there is one, and `, or`.
-        rate: String,
+        rate: Box<str>,
     },
     #[error("{0:?} is never due")]
     Never(String),

@@ -33,10 +33,12 @@ use super::{
 use writes::*;
 pub use writes::{is_claim, is_put, waits, without_period, written_start};
 
-/// The mutations, each but one with a seed that is known to show it. `simulate --mutation` takes a mutation's
-/// place in this list, counted from 1. Nineteen of the mutations with a seed are among the model's
+/// The mutations, each but three with a seed that is known to show it. `simulate --mutation` takes a mutation's
+/// place in this list, counted from 1. Seventeen of the mutations with a seed are among the model's
 /// counterexamples. The others are mistakes that the code once had, or rules that a restore, jobs, deferral
 /// or a breaker must keep.
+///
+/// Only the model shows `DeleteAtExpiredEmptyLease` and `ForgetOwedAfterVoid`: none of 1,000 seeds does.
 ///
 /// No seed shows `FailWithoutHead`, the mutation that counts a failure without checking that `head` =
 /// sequence - 1. Without this condition nothing changes, because every settle changes the token, and `fail`
@@ -48,9 +50,9 @@ pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::ReleaseWithoutTail, Some(21)),
     (Rule::StepOverGaps, Some(3)),
     (Rule::VoidUnconditionally, Some(28)),
-    (Rule::DeleteAtExpiredEmptyLease, Some(575)),
+    (Rule::DeleteAtExpiredEmptyLease, None),
     (Rule::DropWhileDrained, Some(1)),
-    (Rule::ForgetOwedAfterVoid, Some(157)),
+    (Rule::ForgetOwedAfterVoid, None),
     (Rule::RetryClaimWithoutDoubt, Some(23)),
     (Rule::ReleaseRecognisedWithoutToken, Some(942)),
     (Rule::FailKeepsItsMessage, Some(1199)),

@@ -32,11 +32,11 @@ impl Field {
             let rate = if self.has_rate { format!("`every {step} {}`, or ", self.unit) } else { String::new() };
             return Err(InvalidSchedule::Step {
                 text: text.to_owned(),
-                step: part.to_owned(),
+                step: part.into(),
                 count: step,
                 unit: self.unit,
                 longer: self.longer,
-                rate,
+                rate: rate.into(),
             });
         }
         Ok(())
