@@ -211,5 +211,6 @@ fn local_prints_only_send_lines_that_succeed() {
             }
         }
         local.kill().expect("it runs");
+        local.wait().expect("it has ended");
     }
 }

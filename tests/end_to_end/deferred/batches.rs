@@ -120,7 +120,7 @@ async fn batch_is_appended_while_throttled_order_is_tried() {
 /// A worker gets the deliveries in batches of ten, each with two of the throttled order.
 #[tokio::test(start_paused = true)]
 async fn throttled_order_is_tried_in_one_of_many_batches() {
-    let order = |number: u32| if number % 5 == 0 { "hot".to_owned() } else { number.to_string() };
+    let order = |number: u32| if number.is_multiple_of(5) { "hot".to_owned() } else { number.to_string() };
     let mut world = deferred((0..75).map(order)).await;
     let table = world.fail(Fault::Before(TableError::Throttled), |call| is_of(call, "hot"));
     let worker = world.worker(Done);
