@@ -50,7 +50,6 @@ pub use topics::{Pattern, Patterns, Topics};
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
     by_name: BTreeMap<SourceName, Arc<Source>>,
-    #[cfg_attr(not(any(test, feature = "verify")), expect(dead_code, reason = "ingest alone asks"))]
     origin: Origin,
 }
 
