@@ -98,7 +98,7 @@ pub struct Drainer {
     breakers: Breakers,
 }
 
-/// What the messages of a batch say about one entity.
+/// The wake-ups of one entity in a batch, merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     pub entity: EntityKey,

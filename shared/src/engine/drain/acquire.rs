@@ -96,11 +96,12 @@ impl LeaseRequest<'_> {
     async fn run(&mut self) -> Result<Acquisition, DrainError> {
         let (drainer, env) = (self.drainer, self.drainer.store.env());
         let mut answer = match self.ask(SHORT_WAIT).await {
-            // The store throttles this entity's row. Other entities need the worker meanwhile.
+            // The store throttles this entity's row, and other entities may need the worker.
             Err(StoreError::Unavailable(TableError::Throttled)) => {
                 return Ok(Acquisition::Requeue(env.jittered(THROTTLED), RequeueReason::Throttled));
             }
-            Err(StoreError::Unavailable(_)) => self.ask(PATIENCE).await?,
+            // The first try may have landed, so `sent` keeps its time.
+            Err(StoreError::Unavailable(_)) => drainer.store.run(&self.request, PATIENCE).await?,
             answer => answer?,
         };
         loop {

@@ -96,8 +96,8 @@ pub fn refusal(row: Option<EntityState>) -> Option<Acquired> {
 /// Returns the delay of the wake-up that follows an exclusive lease: as long as the lease has lasted
 /// so far, at most until it expires.
 ///
-/// So a holder that cannot send a wake-up at its release at most doubles the time that deliveries
-/// wait, and a long lease costs few requests.
+/// A holder may be unable to send a wake-up at its release. Then deliveries wait at most twice as
+/// long as the lease lasted. A long lease costs few requests.
 fn follow(held: &Held, now: Timestamp) -> Duration {
     let age = held.holder.drawn_at().map_or(Duration::MAX, |acquired| now.since(acquired));
     age.min(held.expires_at.since(now)).max(SHORT_WAIT)

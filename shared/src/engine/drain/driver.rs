@@ -40,8 +40,8 @@ use crate::{
 const FIRST_LOOK: Duration = Duration::from_millis(25);
 const LONGEST_LOOK: Duration = Duration::from_millis(400);
 
-/// How long a drain waits at a gap before it hands over. Nearly every put follows its claim within
-/// milliseconds.
+/// The time that a drain waits at a gap before it hands over. Nearly every put follows its claim
+/// within milliseconds.
 const GAP_LOOKS: Duration = Duration::from_millis(500);
 
 /// The time reserved at the end of an invocation to release the lease.
@@ -293,8 +293,9 @@ impl<'a> Driver<'a> {
 
     /// Returns how long ago the next sequence was claimed, as far as this drain can tell.
     ///
-    /// If the wake-up says that an earlier drain waited for the sequence long enough, the result is
-    /// at least `DrainSettings::gap`. Otherwise it is the longer of two times. One is the time since this drain first saw the claim.
+    /// If an earlier drain waited for the sequence, as the wake-up says, the result is
+    /// `DrainSettings::gap`. Otherwise it is the longer of two times. One is the time since this drain
+    /// first saw the claim.
     /// The other is the age of the newest claim, or of the first delivery after the gap if that
     /// delivery is older, less [`CLOCKS_APART`] for clock skew. If clocks differ by more, the
     /// tombstone comes too early. An early tombstone is harmless, because the append then claims

@@ -1,4 +1,4 @@
-//! How a drain shares its worker with other orders.
+//! Limits how long a drain occupies its worker while other orders wait.
 //!
 //! A worker takes no other batch until its slowest drain ends. The time that a batch's wake-ups spent
 //! in the queue shows whether other orders wait. If they do, a drain ends its slice sooner, waits

@@ -39,7 +39,7 @@ impl Driver<'_> {
 
     /// Returns the write that carries out `decision` and keeps the lease. Once the drain's slice is
     /// over, the write also marks the hand-over. An isolated drain's slice ends with the suspect,
-    /// because the worker can take no other batch meanwhile.
+    /// because until then the worker can take no other batch.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let is_over = self.slot.is_isolated() || self.monotonic() >= self.began + self.pace.slice;
         let hands_over = self.drain.hands_over(decision.last(), is_over);
