@@ -73,7 +73,7 @@ macro_rules! kinds {
 #[rustfmt::skip]
 kinds! {
     Claim, Put, Void, Acquire, TakeOver, Renew, Settle, SettleAndRelease, ReleaseEmpty, Release, HandOver,
-    MarkHandOver, MarkStart, RequestYield, ForceRelease, Spill, Park, Fail, Block, Unblock, Hold, Resume,
+    MarkHandOver, MarkStart, RequestYield, Follow, ForceRelease, Spill, Park, Fail, Block, Unblock, Hold, Resume,
     RetryNow, Skip, Rewind, LogAction, LogOutcome, Commit, Forget, Remove, PutPart, RemovePart, KeepForever,
     ExpireAgain, ExtendRetention, AdvancePosition, ListJob, BeginRestore, EndRestore, ForceAcquire,
     AdvanceNumbers,

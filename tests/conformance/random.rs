@@ -28,8 +28,8 @@ use webhook_serializer::{
         },
         keys::{entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{
-            Acquire, Acquired, ForceRelease, HandOver, LONGEST_YIELD, Lease, MarkHandOver, Release, ReleaseEmpty,
-            Renew, Renewed, RequestYield, TakeOver,
+            Acquire, Acquired, Follow, ForceRelease, HandOver, LONGEST_YIELD, Lease, MarkHandOver, Release,
+            ReleaseEmpty, Renew, Renewed, RequestYield, TakeOver,
         },
         maintain::{
             self, AdvancePosition, BegunRestore, ExpireAgain, ExtendRetention, ForceAcquired, Forget, KeepForever,

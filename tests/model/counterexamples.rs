@@ -148,6 +148,9 @@ pub fn controls() -> Vec<Control> {
         EveryReleaseSaysHandedOver "an exclusive release claims that a wake-up is on its way", NO_LOSS in 8:
             "the holder dies before it sends one: stuck",
             two {} may { exclusive_leases: 1, exclusive_crashes: 1, ingest_crashes: 1 };
+        FollowedBeforeSent "record that a wake-up follows an exclusive lease before it is sent", NO_LOSS in 14:
+            "the worker dies in between, and its own wake-up is deleted when it is received again: stuck",
+            one {} may { exclusive_leases: 1, worker_crashes: 1 };
         HoldsUnnumbered "begin and end of a hold check only whether it is on", HOLD in 6:
             "a late first try puts an order on hold whose hold has ended: stuck",
             one {} may { holds: 1, late_writes: 1 };

@@ -13,8 +13,8 @@ use webhook_serializer::protocol::{
         SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
     },
     lease::{
-        Acquire, Ended, ForceRelease, Forced, HandOver, Lease, MarkHandOver, Release, ReleaseEmpty, Released, Renew,
-        Renewed, RequestYield, TakeOver, YieldToDeliveries, idle_purge_at,
+        Acquire, Ended, Follow, ForceRelease, Forced, HandOver, Lease, MarkHandOver, Release, ReleaseEmpty, Released,
+        Renew, Renewed, RequestYield, TakeOver, YieldToDeliveries, idle_purge_at,
     },
     maintain::{BeginHold, EndHold, HoldChanged},
     memory,
@@ -67,6 +67,7 @@ pub enum Op {
     ReleaseEmpty(LeaseRef, bool, bool),
     Release(LeaseRef),
     RequestYield,
+    Follow(u64),
     ForceRelease(View),
     Hold(Hold),
     Resume(View),
@@ -140,6 +141,7 @@ impl Execution {
             | Op::HandOver(..)
             | Op::ReleaseEmpty(..)
             | Op::Release(..)
+            | Op::Follow(_)
             | Op::RequestYield => self.run_lease(),
             Op::Settle(..)
             | Op::SettleAndRelease(..)
@@ -243,6 +245,7 @@ impl Execution {
                 Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
                 Ended::Lost => Reply::Lost,
             }),
+            Op::Follow(token) => self.with(&Follow { entity, token: FencingToken(token), due: now }, |()| Reply::Done),
             Op::RequestYield => {
                 self.with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
             }

@@ -161,6 +161,9 @@ pub enum Step {
     Look(NonceId, AcquiredRef),
     TakeOver(NonceId, View),
     Requeue(Option<u64>),
+    /// Sends the wake-up that follows the exclusive lease with this token, then records it.
+    SendFollower(u64),
+    Follow(u64),
     /// Consults the plan, whose answer depends on the clock.
     Ask,
     ReadPage,

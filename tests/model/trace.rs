@@ -122,6 +122,8 @@ fn work(worker: &Worker, clock: Clock) -> String {
         Step::Look(..) => "calls the lease running".into(),
         Step::TakeOver(..) => "takes over".into(),
         Step::Requeue(_) => "requeues its wake-up".into(),
+        Step::SendFollower(_) => "sends the wake-up that follows the exclusive lease".into(),
+        Step::Follow(_) => "records that a wake-up follows the exclusive lease".into(),
         Step::Ask => "goes on".into(),
         Step::ReadPage => "reads".into(),
         Step::Spill { .. } => "writes the receipt that leaves the row".into(),

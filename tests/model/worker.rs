@@ -84,6 +84,8 @@ impl Protocol {
             Step::Run => run_actions(state, number, actions),
             Step::SendFresh
             | Step::Requeue(_)
+            | Step::SendFollower(_)
+            | Step::Follow(_)
             | Step::RetryWakeUp(..)
             | Step::HandOver
             | Step::Start
@@ -327,6 +329,20 @@ impl Next<'_> {
                 self.state.queue.push((token, false));
                 worker.step = Step::Finish { delete: true };
             }
+            Step::SendFollower(token) => {
+                self.state.queue.push((Some(token), false));
+                worker.step = match self.has(Rule::FollowedBeforeSent) {
+                    true => Step::Finish { delete: true },
+                    false => Step::Follow(token),
+                };
+            }
+            Step::Follow(token) => {
+                self.on_entity(Op::Follow(token));
+                worker.step = match self.has(Rule::FollowedBeforeSent) {
+                    true => Step::SendFollower(token),
+                    false => Step::Finish { delete: true },
+                };
+            }
             Step::Finish { delete } => return Some(delete),
             Step::Ask => self.ask(worker, PlanTime::At(clock)),
             Step::ReadPage => self.read_page(worker),
@@ -495,6 +511,12 @@ impl Next<'_> {
         worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {
             Disposition::Delete => Step::Finish { delete: true },
             Disposition::Keep => Step::Finish { delete: false },
+            Disposition::Replace(..) if let Drained::Follows(token, _) = drained => {
+                match self.has(Rule::FollowedBeforeSent) {
+                    true => Step::Follow(token.0),
+                    false => Step::SendFollower(token.0),
+                }
+            }
             Disposition::Replace(fresh, ..) => Step::Requeue(fresh.token),
         };
     }

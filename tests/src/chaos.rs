@@ -59,7 +59,7 @@ use roles::{ROLE, effect_row};
 const SOURCES: &str = source!(
     "test",
     "handler_timeout = '2s'",
-    "retry = { attempts = 1000000, first = '10ms', longest = '100ms' }",
+    "retry = { attempts = 1000, first = '10ms', longest = '100ms' }",
     "on_outage = 'ON_OUTAGE'"
 );
 

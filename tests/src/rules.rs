@@ -95,6 +95,8 @@ pub enum Rule {
     /// On a take-over, counts an attempt although no start was recorded.
     CountAttemptWithoutStart,
     EveryReleaseSaysHandedOver,
+    /// Records that a wake-up follows an exclusive lease before that wake-up is sent.
+    FollowedBeforeSent,
     PendingOutlivesTheDrain,
     /// Starts a tick without checking whether it is recorded already.
     StartWithoutTick,

@@ -28,6 +28,7 @@ pub use in_flight::InFlight;
 #[cfg(test)]
 pub(crate) use plan::GROUP_BYTES;
 pub(crate) use plan::MARK_TIMEOUT;
+use plan::SHORT_WAIT;
 use suspects::DrainSlot;
 pub use suspects::SuspectGate;
 
@@ -43,6 +44,7 @@ use crate::{
     handler::{AnyHandler, Handler, Isolation},
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
+        lease::Follow,
         state::HolderInfo,
     },
     sources::LiveSources,
@@ -223,10 +225,17 @@ impl Drainer {
         match disposition(&fresh, is_replaced, drained, self.settings.lease) {
             Disposition::Delete => Acknowledgement::Delete,
             Disposition::Keep => Acknowledgement::Keep,
-            Disposition::Replace(fresh, delay, reason) => match self.requeue(&fresh, delay, reason).await {
-                Ok(()) => Acknowledgement::Delete,
-                Err(_) => Acknowledgement::Keep,
-            },
+            Disposition::Replace(fresh, delay, reason) => {
+                if self.requeue(&fresh, delay, reason).await.is_err() {
+                    return Acknowledgement::Keep;
+                }
+                if let Drained::Follows(token, _) = drained {
+                    let follow = Follow { entity: &fresh.entity, token, due: self.store.env().now() + delay };
+                    // Without this record, claims send further wake-ups.
+                    let _ = self.store.run(&follow, SHORT_WAIT).await;
+                }
+                Acknowledgement::Delete
+            }
         }
     }
 
@@ -247,6 +256,7 @@ impl Drainer {
             Acquisition::NothingToDo => Drained::Ended,
             Acquisition::Requeue(delay, reason) => Drained::Requeue(delay, reason),
             Acquisition::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
+            Acquisition::Follows(token, delay) => Drained::Follows(token, delay),
         })
     }
 

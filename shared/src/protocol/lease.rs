@@ -13,11 +13,13 @@ use std::time::Duration;
 
 mod acquire;
 mod ask;
+mod follow;
 mod release;
 mod renew;
 
 pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
 pub use ask::{ForceRelease, Forced, LONGEST_YIELD, RequestYield, yields_until};
+pub use follow::Follow;
 pub use release::{Ended, HandOver, LONGEST_TURN, MarkHandOver, Release, ReleaseEmpty, Released, YieldToDeliveries};
 pub use renew::{Renew, Renewed};
 

@@ -200,8 +200,8 @@ pub struct EntityState {
     /// after an exclusive lease.
     pub turn_until: Option<Timestamp>,
     /// The hand-over, if there is one. While a drain has the lease, the value `ABOUT_TO` means that
-    /// the drain will hand over. While the entity is free, the value is the time at which the
-    /// wake-up of the last holder is due. That wake-up carries the row's token.
+    /// the drain will hand over. While the entity is free or exclusively leased, the value is the
+    /// time at which a wake-up with the row's token is due.
     pub handover: Option<Timestamp>,
     pub newest_event_time: EventTimes,
 }
@@ -342,7 +342,17 @@ impl EntityState {
     }
 
     pub fn was_handed_over(&self, now: Timestamp) -> bool {
-        self.held.is_none() && self.handover.is_some_and(|due| now < due + OVERDUE)
+        self.held.is_none() && self.is_awaited(now)
+    }
+
+    /// Returns whether a valid exclusive lease is followed by a wake-up that carries its token.
+    pub fn is_followed(&self, now: Timestamp) -> bool {
+        let is_exclusive = |held: &Held| held.kind == LeaseKind::Exclusive && held.runs(now);
+        self.held.as_ref().is_some_and(is_exclusive) && self.is_awaited(now)
+    }
+
+    fn is_awaited(&self, now: Timestamp) -> bool {
+        self.handover.is_some_and(|due| now < due + OVERDUE)
     }
 
     pub fn is_retried_later(&self, now: Timestamp) -> bool {

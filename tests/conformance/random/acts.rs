@@ -68,6 +68,7 @@ impl Case<'_> {
             | Kind::HandOver
             | Kind::MarkHandOver
             | Kind::RequestYield
+            | Kind::Follow
             | Kind::ForceRelease => self.lease(act, met).await,
             Kind::Settle | Kind::SettleAndRelease | Kind::MarkStart | Kind::Fail | Kind::Block | Kind::Commit => {
                 self.settle(act, met).await
@@ -215,6 +216,10 @@ impl Case<'_> {
             Kind::RequestYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
                 self.run(&RequestYield { entity: &entity, now, until }).await?;
+            }
+            Kind::Follow => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&Follow { entity: &entity, token: seen.token, due: now }).await?;
             }
             Kind::ForceRelease => {
                 let Some(seen) = state else { return Ok(()) };

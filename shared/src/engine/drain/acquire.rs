@@ -31,6 +31,8 @@ pub(super) enum Acquisition {
     Requeue(Duration, RequeueReason),
     /// The wake-up that carries this token will continue the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
+    /// See [`AcquireStep::Follow`].
+    Follows(FencingToken, Duration),
 }
 
 struct LeaseRequest<'a> {
@@ -115,6 +117,7 @@ impl LeaseRequest<'_> {
                 AcquireStep::NothingToDo => return Ok(Acquisition::NothingToDo),
                 AcquireStep::Requeue(delay, reason) => return Ok(Acquisition::Requeue(delay, reason)),
                 AcquireStep::Awaits(awaited, delay) => return Ok(Acquisition::Awaits(awaited, delay)),
+                AcquireStep::Follow(token, delay) => return Ok(Acquisition::Follows(token, delay)),
                 AcquireStep::AskAfter(wait) => {
                     env.sleep(wait).await;
                     None

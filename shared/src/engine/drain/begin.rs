@@ -24,6 +24,9 @@ pub enum AcquireStep {
     /// Requeue the received wake-up with this delay if it carries this token or none. Otherwise
     /// delete it.
     Awaits(FencingToken, Duration),
+    /// Follow the exclusive lease with this token: requeue the received wake-up under this token,
+    /// with this delay, and record that in the row.
+    Follow(FencingToken, Duration),
     AskAfter(Duration),
     LookWithin(Duration),
     /// Take the lease over, because it has expired. If the delivery in front may have crashed the
@@ -70,9 +73,10 @@ pub fn acquire_step(
                 let attempts = is_suspect.then(|| seen.attempts + seen.suspect);
                 AcquireStep::TakeOver { seen, attempts }
             }
-            Some(held) if held.kind == LeaseKind::Exclusive => {
-                AcquireStep::Requeue(follow(held, now), RequeueReason::Held)
-            }
+            Some(held) if held.kind == LeaseKind::Exclusive => match seen.is_followed(now) {
+                true => AcquireStep::Awaits(seen.token, follow(held, now)),
+                false => AcquireStep::Follow(seen.token, follow(held, now)),
+            },
             // The drain hands over within moments.
             Some(held) if seen.handover.is_some() => match look {
                 Some(look) if left >= MARGIN + look => AcquireStep::LookWithin(look.min(held.expires_at.since(now))),
@@ -108,6 +112,7 @@ pub enum Drained {
     Ended,
     Requeue(Duration, RequeueReason),
     Awaits(FencingToken, Duration),
+    Follows(FencingToken, Duration),
     Lost,
     /// The store did not answer the request for the lease, or a wake-up could not be sent. If the
     /// drain has the lease, the lease is left to expire.
@@ -139,6 +144,9 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
         _ if is_replaced => Disposition::Delete,
         Drained::Awaits(awaited, delay) => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
+        }
+        Drained::Follows(token, delay) => {
+            Disposition::Replace(WakeUp::under(&wake_up.entity, token), delay, RequeueReason::Held)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
         // The new holder may already have received and deleted this message. So send a fresh

@@ -68,7 +68,8 @@ impl Operation for Claim<'_> {
 ///
 /// - A worker has a valid drain lease. Before it releases the lease, it empties the inbox or sends
 ///   a wake-up.
-/// - A hand-over's wake-up is on its way. It counts as lost only when it is five minutes overdue.
+/// - A hand-over's wake-up is on its way, or one follows an exclusive lease. It counts as lost only
+///   when it is five minutes overdue.
 /// - A delivery waits for a retry, which has a wake-up of its own.
 /// - The entity is blocked or on hold. The operator who lets it continue sends a wake-up.
 ///
@@ -76,7 +77,11 @@ impl Operation for Claim<'_> {
 /// way.
 pub fn owes_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let drained = state.held.as_ref().is_some_and(|held| held.kind == LeaseKind::Drain && held.runs(now));
-    !(drained || state.was_handed_over(now) || state.is_retried_later(now) || state.is_stopped())
+    !(drained
+        || state.is_followed(now)
+        || state.was_handed_over(now)
+        || state.is_retried_later(now)
+        || state.is_stopped())
 }
 
 #[derive(Debug, Clone)]

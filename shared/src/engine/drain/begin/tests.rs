@@ -84,8 +84,13 @@ fn wake_up_follows_exclusive_lease_after_its_age() {
     for (age, left, delay) in [(0, 15, 1), (1, 15, 1), (4, 13, 4), (60, 11, 11), (3600, 1, 1)] {
         let now = NOW + age * SECOND;
         let seen = held(LeaseKind::Exclusive, now + left * SECOND);
-        let step = acquire_step(Acquired::Held(seen), now, AMPLE, look, SECOND);
-        assert_eq!(step, AcquireStep::Requeue(delay * SECOND, RequeueReason::Held), "{age} {left}");
+        let token = seen.token;
+        let step = |seen| acquire_step(Acquired::Held(seen), now, AMPLE, look, SECOND);
+        assert_eq!(step(seen.clone()), AcquireStep::Follow(token, delay * SECOND), "{age} {left}");
+        let followed = EntityState { handover: Some(now), ..seen.clone() };
+        assert_eq!(step(followed), AcquireStep::Awaits(token, delay * SECOND), "{age} {left}");
+        let overdue = EntityState { handover: Some(Timestamp::from_millis(1)), ..seen };
+        assert_eq!(step(overdue), AcquireStep::Follow(token, delay * SECOND), "{age} {left}");
     }
 }
 
@@ -127,7 +132,10 @@ fn drain_result_deletes_replaces_or_keeps_wake_up() {
         assert_eq!(of(token, false, not_now), Disposition::Replace(wake_up(token), SECOND, reason));
         assert_eq!(of(token, false, Drained::Lost), Disposition::Replace(wake_up(token), LEASE, RequeueReason::Lost));
         assert_eq!(of(token, false, Drained::Failed), Disposition::Keep);
-        for drained in [not_now, awaits, Drained::Lost, Drained::Failed] {
+        let follows = Drained::Follows(FencingToken(70), SECOND);
+        let follower = WakeUp::under(&entity(), FencingToken(70));
+        assert_eq!(of(token, false, follows), Disposition::Replace(follower, SECOND, reason));
+        for drained in [not_now, awaits, follows, Drained::Lost, Drained::Failed] {
             assert_eq!(of(token, true, drained), Disposition::Delete);
         }
         let (delay, reason) = (Duration::ZERO, RequeueReason::Suspect);
