@@ -103,12 +103,14 @@ async fn three_minute_destination_outage_parks_no_delivery() {
 #[tokio::test(start_paused = true)]
 async fn long_destination_outage_is_reported_once() {
     let fails = || Outcome::retry("it broke");
-    for (orders, down, answer, reports) in [
-        (1, 20 * SECOND, DOWN[0], 0),
-        (1, 3 * MINUTE, DOWN[0], 1),
+    for (orders, down, answer, [hung, unavailable]) in [
+        (1, 20 * SECOND, DOWN[0], [0, 0]),
+        (1, 3 * MINUTE, DOWN[0], [0, 1]),
+        (1, 3 * MINUTE, DOWN[1], [1, 0]),
         // The breaker opens before any delivery has waited for a minute.
-        (3, 20 * SECOND, DOWN[0], 1),
-        (1, 3 * MINUTE, fails, 0),
+        (3, 20 * SECOND, DOWN[0], [0, 1]),
+        (3, 20 * SECOND, DOWN[1], [1, 0]),
+        (1, 3 * MINUTE, fails, [0, 0]),
     ] {
         let (world, starts) = (world(), Arc::default());
         for order in 0..orders {
@@ -116,7 +118,8 @@ async fn long_destination_outage_is_reported_once() {
         }
         world.work(&[world.drainer(down_until(world.env.monotonic() + down, answer, &starts))]).await;
         let events = &world.events;
-        assert_eq!([events.unavailable(), events.available()], [reports; 2], "{orders}: {:?} for {down:?}", answer());
+        let reports = [events.hung(), events.unavailable(), events.available()];
+        assert_eq!(reports, [hung, unavailable, hung + unavailable], "{orders}: {:?} for {down:?}", answer());
     }
 }
 

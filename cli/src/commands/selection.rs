@@ -7,7 +7,7 @@ use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 /// The options that choose orders or deliveries by their properties.
 #[derive(Debug, Clone, Args)]
 pub struct Selection {
-    /// Only deliveries of this source
+    /// Only orders whose next delivery is of this source, and its parked deliveries
     #[arg(long, value_name = "NAME", value_parser = SourceName::parse)]
     pub source: Option<SourceName>,
     /// Only errors with this text; in it, `…` or a number of four or more digits matches any such number

@@ -50,8 +50,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .map(|(which, what)| Advice {
             weight: Weight::Error,
             text: format!(
-                "source `{0}`: {which} {what}. The functions do not use it, and without another one they answer 503.\n\
-                 Write the value that the sender shows for …/webhooks/{0}",
+                "source `{}`: {which} {what}, so the functions do not use it: write the value that the sender shows",
                 source.name
             ),
         })
@@ -221,7 +220,7 @@ mod tests {
         let weights: Vec<Weight> = all.iter().map(|advice| advice.weight).collect();
         assert_eq!(weights, [Weight::Error, Weight::Error, Weight::Error, Weight::Note]);
         let [first, second, third, padded] = texts(all);
-        assert!(first.starts_with("source `shop`: secret number 1 is a placeholder. The functions do not use it"));
+        assert!(first.starts_with("source `shop`: secret number 1 is a placeholder, so the functions do not"));
         assert!(second.contains("number 2 is a placeholder") && third.contains("number 5 is a placeholder"));
         assert!(padded.contains("number 3 has white space around it"), "{padded}");
         assert!(![first, second, third, padded].concat().contains("hush"));

@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-pub const OUTCOMES: [&str; 37] = [
+pub const OUTCOMES: [&str; 38] = [
     "accepted",
     "applied",
     "repeat",
@@ -39,6 +39,7 @@ pub const OUTCOMES: [&str; 37] = [
     "lease dropped without release; it will expire",
     "breaker opened",
     "breaker closed",
+    "destination does not answer",
     "destination unavailable",
     "destination available",
     "not verified",

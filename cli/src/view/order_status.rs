@@ -337,6 +337,11 @@ impl OrderStatus {
                     let pauses = duration(state.retries.total());
                     format!("{delivery} waits for its destination; its waits add up to {pauses}: {error}")
                 }
+                _ if is_unanswered(state) => {
+                    let pauses = duration(state.retries.total());
+                    let tried = attempts(state);
+                    format!("{delivery} has no answer after {tried}; its waits add up to {pauses}: {error}")
+                }
                 Some(last) => format!(
                     "A group of deliveries up to {} failed, and each delivery is now tried alone: {error}",
                     marked(last)
@@ -393,9 +398,35 @@ fn attempts(state: &EntityState) -> String {
     counted(state.attempts.into(), "attempt", "attempts")
 }
 
+/// Returns the number of attempts, and names the starts that count none.
+pub fn attempts_so_far(state: &EntityState) -> String {
+    let uncounted = uncounted(state).map(|starts| format!(", without {starts}"));
+    format!("{}{}", state.attempts, uncounted.unwrap_or_default())
+}
+
+/// Names the starts of the next delivery that the number of attempts leaves out, if there were any.
+pub fn uncounted(state: &EntityState) -> Option<&'static str> {
+    let has_any = !state.retries.waited(FailureClass::Unavailable).is_zero();
+    has_any.then_some("starts that found the destination unavailable")
+}
+
 fn is_unavailable(state: &EntityState) -> bool {
+    waits_as(state, FailureClass::Unavailable) && !has_hung(state)
+}
+
+/// Returns whether a start of the next delivery gave no answer, and none has failed since. The delivery also waits as
+/// unavailable while a breaker lets no handler start because of such starts.
+fn is_unanswered(state: &EntityState) -> bool {
+    waits_as(state, FailureClass::Unanswered) || waits_as(state, FailureClass::Unavailable) && has_hung(state)
+}
+
+fn has_hung(state: &EntityState) -> bool {
+    !state.retries.waited(FailureClass::Unanswered).is_zero()
+}
+
+fn waits_as(state: &EntityState, class: FailureClass) -> bool {
     let waits = state.retry_at.is_some() && state.last_error.is_some() && state.retries != Retries::default();
-    waits && state.retries.class != FailureClass::Failed && !state.is_empty()
+    waits && state.retries.class == class && !state.is_empty()
 }
 
 /// Returns the last sequence of a group that failed as a whole. The deliveries of such a group are then handled one by
@@ -438,7 +469,11 @@ mod tests {
         let on_hold = row().with(a::HOLD, 940_000_u32);
         let settled = row().with(a::HEAD, 4_u32);
         let unavailable = Retries::default().after(FailureClass::Unavailable, Duration::from_secs(9));
-        let unavailable = unavailable.to_stored().unwrap();
+        let held_back = Retries::default().after(FailureClass::Unanswered, Duration::from_secs(20));
+        let [hung, held_back, unavailable] =
+            [held_back, held_back.after(FailureClass::Unavailable, Duration::from_secs(5)), unavailable]
+                .map(|retries| retries.to_stored().unwrap());
+        let timed_out = failed.clone().with(a::LAST_ERROR, "no answer within 10 s").with(a::RETRY_AT, 1_004_000_u32);
         let leased = |row: &Row, kind: &str, until: u64| {
             let row = row.clone().with(a::HOLDER, "h").with(a::KIND, kind).with(a::HOLDER_INFO, "worker 3");
             row.with(a::EXPIRES_AT, until)
@@ -489,6 +524,14 @@ mod tests {
                 "unavailable | #3 waits for its destination; its waits add up to 9.0 s: refused. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
+                timed_out.clone().with(a::RETRIES, hung),
+                "failing | #3 has no answer after 1 attempt; its waits add up to 20.0 s: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
+            ),
+            (
+                timed_out.with(a::RETRIES, held_back),
+                "failing | #3 has no answer after 1 attempt; its waits add up to 25.0 s: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
+            ),
+            (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
                 "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the worker's other orders, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within the hour. | resume",
             ),
@@ -506,6 +549,17 @@ mod tests {
         for (row, expected) in cases {
             assert_eq!(described(&row, None), expected);
         }
+    }
+
+    #[test]
+    fn attempts_name_the_starts_that_count_none() {
+        let after = |class| {
+            let retries = Retries::default().after(class, Duration::from_secs(9)).to_stored().unwrap();
+            attempts_so_far(&EntityState::parse(&row().with(a::ATTEMPTS, 2_u32).with(a::RETRIES, retries)).unwrap())
+        };
+        assert_eq!(after(FailureClass::Failed), "2");
+        let told = "2, without starts that found the destination unavailable";
+        assert_eq!(after(FailureClass::Unavailable), told);
     }
 
     #[test]

@@ -25,10 +25,20 @@ pub struct Lane {
     /// The order's row, without its recent receipts.
     pub state: EntityState,
     pub kind: Kind,
+    /// The source of the order's next delivery, if it was read.
     pub source: Option<SourceName>,
     pub topic: Option<String>,
+    /// The order's waiting deliveries that were read, by source.
+    pub waiting: BTreeMap<SourceName, Waiting>,
     /// The newest time in the order's row.
     pub active_at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    pub deliveries: u64,
+    /// The time at which the oldest of them arrived.
+    pub oldest: Option<Timestamp>,
 }
 
 impl Lane {
@@ -139,7 +149,7 @@ pub struct Overview {
     pub pace: Pace,
     /// True if settled orders get a lane too.
     pub keeps_settled: bool,
-    places: BTreeMap<(String, Sequence), usize>,
+    places: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -148,9 +158,20 @@ pub struct Group {
     pub source: Option<SourceName>,
     pub error: Option<String>,
     pub orders: u64,
+    /// The number of the deliveries that are parked or wait in these orders, whatever their source.
     pub deliveries: u64,
+    /// The waiting deliveries among them that were read and come from other sources.
+    pub others: BTreeMap<SourceName, u64>,
     pub oldest: Option<Timestamp>,
     pub example: (EntityKey, Sequence),
+}
+
+impl Group {
+    /// Returns the numbers of the other sources' deliveries in brackets, or an empty text.
+    pub fn of_others(&self) -> String {
+        let others: Vec<String> = self.others.iter().map(|(source, count)| format!("{count} of {source}")).collect();
+        if others.is_empty() { String::new() } else { format!(" ({})", others.join(", ")) }
+    }
 }
 
 impl Overview {
@@ -172,9 +193,9 @@ impl Overview {
         }
         let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
         let active_at = settled_at.into_iter().chain(state.pending_since).chain(state.hold.since()).max();
-        self.places.insert((state.entity.to_string(), state.next()), self.lanes.len());
+        self.places.insert(state.entity.to_string(), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
-        self.lanes.push(Lane { state, kind, source: None, topic: None, active_at });
+        self.lanes.push(Lane { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });
     }
 
     /// Adds a row of the deliveries' table. All rows of the orders' table must be added first.
@@ -188,9 +209,18 @@ impl Overview {
         }
         let (Some(entity), Some(sequence)) = (row.text(a::ENTITY), sequence_of(row)) else { return };
         let source = row.text(a::SOURCE).and_then(|source| SourceName::parse(source).ok());
-        if let Some(source) = source {
-            self.is_next(entity, sequence, source, row.text(a::TOPIC).unwrap_or_default());
+        let Some(source) = source else { return };
+        self.is_next(entity, sequence, source.clone(), row.text(a::TOPIC).unwrap_or_default());
+        if let Some(lane) = self.lane(entity).filter(|lane| lane.state.head < sequence && sequence <= lane.state.tail) {
+            let waiting = lane.waiting.entry(source).or_default();
+            let at = row.number(a::RECEIVED_AT).map(Timestamp::from_millis);
+            waiting.deliveries += 1;
+            waiting.oldest = waiting.oldest.into_iter().chain(at).min();
         }
+    }
+
+    fn lane(&mut self, entity: &str) -> Option<&mut Lane> {
+        self.lanes.get_mut(*self.places.get(entity)?)
     }
 
     /// Counts the row's format version. Rows for parts of bodies and for the scheduler have no version.
@@ -201,7 +231,7 @@ impl Overview {
     }
 
     pub fn is_next(&mut self, entity: &str, sequence: Sequence, source: SourceName, topic: &str) {
-        if let Some(lane) = self.places.get(&(entity.to_owned(), sequence)).and_then(|at| self.lanes.get_mut(*at)) {
+        if let Some(lane) = self.lane(entity).filter(|lane| lane.state.next() == sequence) {
             lane.source = Some(source);
             lane.topic = Some(topic.to_owned());
         }
@@ -228,6 +258,9 @@ impl Overview {
             let (entity, next) = (&lane.state.entity, lane.state.next());
             let group = groups.of(lane.kind, lane.source.as_ref(), lane.error(), (entity, next));
             group.add(entity, next, lane.state.waiting(), lane.since());
+            for (source, waiting) in lane.waiting.iter().filter(|(source, _)| Some(*source) != lane.source.as_ref()) {
+                *group.group.others.entry(source.clone()).or_default() += waiting.deliveries;
+            }
         }
         for one in &self.parked {
             let at = (&one.entity, one.sequence);
@@ -266,6 +299,7 @@ impl<'a> Groups<'a> {
                 error: error.clone(),
                 orders: 0,
                 deliveries: 0,
+                others: BTreeMap::new(),
                 oldest: None,
                 example: (at.0.clone(), at.1),
             },
@@ -362,15 +396,16 @@ mod tests {
                 let oldest = group.oldest.map_or(0, Timestamp::as_millis);
                 let (entity, sequence) = &group.example;
                 let what = group.kind.as_str();
-                format!("{what} {source} {error} {} {} {oldest} {entity} {sequence}", group.orders, group.deliveries)
+                let deliveries = format!("{}{}", group.deliveries, group.of_others());
+                format!("{what} {source} {error} {} {deliveries} {oldest} {entity} {sequence}", group.orders)
             })
             .collect();
         assert_eq!(
             told,
             [
-                "blocked shop no … 2 4 200 shop/order/2 3",
+                "blocked shop no … 2 4 (2 of other) 200 shop/order/2 3",
                 "parked shop bad 1 2 80 shop/order/3 2",
-                "waiting shop - 1 2 7 shop/order/9 3",
+                "waiting shop - 1 2 (1 of other) 7 shop/order/9 3",
             ]
         );
     }

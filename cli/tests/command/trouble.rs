@@ -440,3 +440,30 @@ fn missing_permission_error_names_permission_and_page() {
     assert!(said.contains("is not authorized to perform: dynamodb:Scan"), "{said}");
     assert!(said.contains("the permissions that docs/deploying.md lists"), "{said}");
 }
+
+#[test]
+fn status_counts_each_waiting_delivery_for_its_source() {
+    let folder = folder();
+    let mut text = serializer::local::samples::SOURCES.to_owned();
+    for source in ["[sources.shopify]", "[sources.warehouse]", "[sources.carrier]"] {
+        text = text.replacen(source, &format!("{source}\nentity = \"both/1\""), 1);
+    }
+    let sources = file(&folder, "sources.toml", &text);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    assert!(local.ran(&["hold", "both/1", "--why", "no worker looks"]).status.success());
+    for sample in ["shopify-orders-create", "standard-webhooks-order-shipped", "standard-webhooks-parcel-delivered"] {
+        assert!(local.send(&[&format!("{sample}.json")]).status.success());
+        local.until(|told| told["what"] == "accepted");
+    }
+    let told: Value = serde_json::from_str(&printed(&local.ran(&["status", "--json"]))).unwrap();
+    let group = &told["groups"][0];
+    assert_eq!((&group["source"], &group["deliveries"]), (&"shopify".into(), &3.into()), "{told}");
+    assert_eq!(group["of_other_sources"], serde_json::json!({ "carrier": 1, "warehouse": 1 }));
+    let paces = told["last_minutes"]["sources"].as_array().unwrap().iter();
+    let waiting: Vec<_> = paces.map(|one| (one["source"].as_str(), one["waiting"].as_u64())).collect();
+    assert_eq!(waiting, ["carrier", "shopify", "warehouse"].map(|source| (Some(source), Some(1))));
+    let status = printed(&local.ran(&["status"]));
+    assert!(status.contains(" 3 (1 of carrier, 1 of warehouse) "), "{status}");
+    let unread = printed(&local.ran(&["status", "--no-parked"]));
+    assert!(unread.contains(" 3 ") && !unread.contains("warehouse"), "{unread}");
+}

@@ -99,7 +99,12 @@ pub enum Event<'a> {
     BreakerClosed { source: &'a SourceName },
     /// A source's destination has become unavailable: its breaker opened, or an order has waited for the destination
     /// for a minute. Each process reports this once, and again only after a handler start has succeeded.
-    DestinationUnavailable { source: &'a SourceName, error: &'a str },
+    DestinationUnavailable {
+        source: &'a SourceName,
+        /// Set if the handler started, but gave no answer.
+        is_hung: bool,
+        error: &'a str,
+    },
     /// A source's destination is available again, because a handler start succeeded.
     DestinationAvailable {
         source: &'a SourceName,

@@ -286,9 +286,13 @@ impl<'a> Line<'a> {
                 .by(source.as_str(), "breaker opened"),
             Event::BreakerClosed { source } => Self::new(L::INFO, "breaker closed").text("source", source.as_str()),
             // The error is left out, because it may quote anything.
-            Event::DestinationUnavailable { source, error: _ } => Self::new(L::WARN, "destination unavailable")
-                .counted(Metric::UnavailableSeconds, 0)
-                .by(source.as_str(), "unavailable"),
+            Event::DestinationUnavailable { source, is_hung, error: _ } => {
+                let (text, outcome) = match is_hung {
+                    true => ("destination does not answer", "unanswered"),
+                    false => ("destination unavailable", "unavailable"),
+                };
+                Self::new(L::WARN, text).counted(Metric::UnavailableSeconds, 0).by(source.as_str(), outcome)
+            }
             Event::DestinationAvailable { source, after } => Self::new(L::INFO, "destination available")
                 .counted(Metric::UnavailableSeconds, after.as_secs())
                 .by(source.as_str(), "available"),

@@ -56,7 +56,7 @@ metrics! {
     Blocked: Overall,
     Retries: Detailed,
     BreakersOpened: Detailed,
-    /// The time during which a source's destination was unavailable. Zero is reported when that time begins,
+    /// The time during which a source's destination was unavailable or did not answer. Zero is reported when that time begins,
     /// and the whole time when it ends.
     UnavailableSeconds: Detailed,
     /// Deliveries whose event is earlier than an event that was already applied.

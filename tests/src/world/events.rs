@@ -27,7 +27,19 @@ macro_rules! counts {
     };
 }
 
-counts!(held_back, taken_over, lost, dropped, polls, drains_waited, unreadable, threads_lost, unavailable, available);
+counts!(
+    held_back,
+    taken_over,
+    lost,
+    dropped,
+    polls,
+    drains_waited,
+    unreadable,
+    threads_lost,
+    hung,
+    unavailable,
+    available
+);
 
 impl EventCounts {
     /// Returns the settled deliveries, each with whether its event had a duration.
@@ -56,7 +68,8 @@ impl Observer for EventCounts {
             Event::Requeued { reason: RequeueReason::BreakerOpen, .. } => self.held_back.fetch_add(1, Relaxed),
             Event::BreakerOpened { .. } => self.breakers_opened.fetch_add(1, Relaxed),
             Event::BreakerClosed { .. } => self.breakers_closed.fetch_add(1, Relaxed),
-            Event::DestinationUnavailable { .. } => self.unavailable.fetch_add(1, Relaxed),
+            Event::DestinationUnavailable { is_hung: true, .. } => self.hung.fetch_add(1, Relaxed),
+            Event::DestinationUnavailable { is_hung: false, .. } => self.unavailable.fetch_add(1, Relaxed),
             Event::DestinationAvailable { .. } => self.available.fetch_add(1, Relaxed),
             Event::TakenOver { .. } => self.taken_over.fetch_add(1, Relaxed),
             Event::Lost { .. } => self.lost.fetch_add(1, Relaxed),

@@ -31,6 +31,8 @@ use crate::commands::{
                   to find the parked ones. Before it reads more than 1,000 read units, it shows the \
                   estimate and asks. After Ctrl-C it shows what it has read so far.\n\n\
                   Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
+                  The source of a group of orders is that of their next deliveries. All their waiting deliveries are \
+                  counted; those of other sources are named in brackets, but not with --no-parked.\n\n\
                   The deliveries accepted and settled in the last 5 min, and their lag, are estimated from these \
                   rows. With --no-parked, only settled deliveries are counted."
 )]
@@ -83,7 +85,7 @@ impl Status {
                 group.kind.as_str().to_owned(),
                 group.source.as_ref().map_or("?", SourceName::as_str).to_owned(),
                 group.orders.to_string(),
-                group.deliveries.to_string(),
+                format!("{}{}", group.deliveries, group.of_others()),
                 group.oldest.map(|at| duration(now.since(at))).unwrap_or_default(),
                 group.error.clone().unwrap_or_default(),
                 format!("{entity} {}", marked(*sequence)),
@@ -192,7 +194,7 @@ impl Status {
             let (entity, sequence) = group.example;
             json!({
                 "state": group.kind.as_str(), "source": group.source, "error": group.error, "orders": group.orders,
-                "deliveries": group.deliveries, "oldest": group.oldest, "entity": entity, "sequence": sequence,
+                "deliveries": group.deliveries, "of_other_sources": group.others, "oldest": group.oldest, "entity": entity, "sequence": sequence,
             })
         });
         json!({

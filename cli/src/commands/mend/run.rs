@@ -11,6 +11,7 @@ use serializer::{
     say,
     view::{
         delivery::parked_json,
+        order_status::attempts_so_far,
         overview::{Lane, ParkedDelivery},
         position::{Named, marked},
     },
@@ -246,8 +247,7 @@ impl Request<'_> {
             let stands =
                 if state.has_attempts_of_latest() { " The error is that of the newest waiting delivery." } else { "" };
             let error = state.last_error.as_deref().unwrap_or("none");
-            let attempts = counted(state.attempts.into(), "attempt", "attempts");
-            notes.push(format!("{attempts} so far; last error: {error}.{stands}"));
+            notes.push(format!("Attempts so far: {}. Last error: {error}.{stands}", attempts_so_far(&state)));
         }
         let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
         let rows = vec![(vec![order.to_string(), marked(sequence), topic], json)];

@@ -24,9 +24,19 @@ fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
         figures.entry(source).or_default().paced = paced;
     }
     for lane in survey.overview.lanes.iter().filter(|lane| !lane.state.is_empty()) {
-        let one = figures.entry(lane.source.clone()).or_default();
-        one.waiting += lane.state.waiting();
-        one.oldest = one.oldest.into_iter().chain(lane.since()).min();
+        let mut add = |source: Option<&SourceName>, deliveries: u64, oldest: Option<Timestamp>| {
+            let one = figures.entry(source.cloned()).or_default();
+            one.waiting += deliveries;
+            one.oldest = one.oldest.into_iter().chain(oldest).min();
+        };
+        for (source, waiting) in &lane.waiting {
+            add(Some(source), waiting.deliveries, waiting.oldest);
+        }
+        let read: u64 = lane.waiting.values().map(|waiting| waiting.deliveries).sum();
+        // The others were not read, or were not written yet.
+        if read < lane.state.waiting() {
+            add(None, lane.state.waiting() - read, lane.since().filter(|_| lane.waiting.is_empty()));
+        }
     }
     let mut figures: Vec<_> = figures.into_iter().collect();
     figures.sort_by_key(|(source, _)| source.is_none());

@@ -57,7 +57,8 @@ impl Driver<'_> {
             && failure.retries.class != FailureClass::Failed
             && failure.retries.waited(failure.retries.class) >= REPORTED_AFTER
         {
-            self.report_unavailable(&source.name, &failure.error);
+            let is_hung = failure.retries.class == FailureClass::Unanswered;
+            self.report_unavailable(&source.name, is_hung, &failure.error);
         }
         let observer = &self.drainer.observer;
         for delivery in &run.deliveries {

@@ -35,7 +35,8 @@ impl Driver<'_> {
                 | Outcome::Unavailable { error, .. }
                 | Outcome::NotNow { error, .. } = outcome
                 {
-                    self.report_unavailable(name, &one_line(error));
+                    let is_hung = matches!(outcome, Outcome::Unanswered { .. });
+                    self.report_unavailable(name, is_hung, &one_line(error));
                 }
             }
             Change::Closed => self.drainer.observer.observe(&Event::BreakerClosed { source: name }),
@@ -49,9 +50,9 @@ impl Driver<'_> {
 
     /// Reports that the source's destination is unavailable, unless this process has reported so
     /// since the destination's last success.
-    pub(super) fn report_unavailable(&self, source: &SourceName, error: &str) {
+    pub(super) fn report_unavailable(&self, source: &SourceName, is_hung: bool, error: &str) {
         if self.drainer.breakers.mark_unavailable(source, self.monotonic()) {
-            self.drainer.observer.observe(&Event::DestinationUnavailable { source, error });
+            self.drainer.observer.observe(&Event::DestinationUnavailable { source, is_hung, error });
         }
     }
 }
