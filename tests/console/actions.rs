@@ -160,3 +160,22 @@ async fn hold_skip_and_resume_show_the_given_reasons() {
     browser.until_reloaded("1 delivery is parked").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn order_page_follows_an_order_until_it_rests() {
+    let Some(browser) = browser().await else { return };
+    let shop = Shop::open(Duration::from_millis(600)).await;
+    browser.open(&shop.console.url).await;
+    shop.send(1001, &SHOPIFY[..4]).await;
+    browser.open(&format!("http://{}/order?key=shopify/order/1001", shop.console.address)).await;
+    browser.until_text("handles the order").await;
+    browser.click(".act summary").await;
+    browser.type_into(".act details[open] input[name=why]", "half a rea").await;
+    // The page was opened once, and no key reloads it.
+    browser.until_text("All deliveries are settled.").await;
+    browser.until("document.querySelectorAll('.rows a[data-row]').length === 4").await;
+    let typed = browser.run("document.querySelector('.act details[open] input[name=why]').value").await;
+    assert_eq!(typed, "half a rea", "a form in use is left alone");
+    assert_eq!(browser.run("document.querySelector('[data-again]')").await, serde_json::Value::Null);
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}

@@ -109,6 +109,12 @@ impl Reading {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
         MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)
     }
+
+    /// Returns whether the reading may have missed orders or deliveries of this kind, so that their number is at least
+    /// the counted one.
+    pub(super) fn is_part_of(&self, kind: Kind) -> bool {
+        self.unread.iter().any(|(what, _)| kind == Kind::Parked || *what == ORDERS)
+    }
 }
 
 impl Readings {

@@ -12,7 +12,7 @@ use webhook_serializer::{
 use crate::{
     output::{counted, duration},
     view::{
-        order_status::{NextCommand, OrderStatus, Pause, attempts_so_far},
+        order_status::{NextCommand, OrderStatus, Pause, uncounted},
         overview::ParkedDelivery,
         position::{Position, marked},
     },
@@ -149,7 +149,8 @@ fn facts(sequence: Sequence, single: &Single, settled: Option<&Receipt>) -> Vec<
         facts.push(("attempts", Fact::Number(receipt.attempts.into())));
         facts.push(("token", Fact::Number(receipt.token.0)));
     } else if let Some(state) = state.as_ref().filter(|state| sequence == state.next()) {
-        facts.push(("attempts", Fact::Text(attempts_so_far(state))));
+        facts.push(("attempts", Fact::Number(state.attempts.into())));
+        facts.extend(uncounted(state).map(|starts| ("not counted", Fact::Text(starts.to_owned()))));
     }
     facts
 }

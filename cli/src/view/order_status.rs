@@ -398,12 +398,16 @@ fn attempts(state: &EntityState) -> String {
     counted(state.attempts.into(), "attempt", "attempts")
 }
 
-/// Returns the number of attempts, and says if there were starts that count none.
+/// Returns the number of attempts, and names the starts that count none.
 pub fn attempts_so_far(state: &EntityState) -> String {
-    match state.retries.waited(FailureClass::Unavailable).is_zero() {
-        true => state.attempts.to_string(),
-        false => format!("{}, without starts that found the destination unavailable", state.attempts),
-    }
+    let uncounted = uncounted(state).map(|starts| format!(", without {starts}"));
+    format!("{}{}", state.attempts, uncounted.unwrap_or_default())
+}
+
+/// Names the starts of the next delivery that the number of attempts leaves out, if there were any.
+pub fn uncounted(state: &EntityState) -> Option<&'static str> {
+    let has_any = !state.retries.waited(FailureClass::Unavailable).is_zero();
+    has_any.then_some("starts that found the destination unavailable")
 }
 
 fn is_unavailable(state: &EntityState) -> bool {

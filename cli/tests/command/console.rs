@@ -7,8 +7,9 @@ use std::{
 };
 
 use serde_json::Value;
+use serializer::local::samples::SOURCES;
 
-use crate::running::{Local, complained, ran, serializer};
+use crate::running::{Local, complained, file, folder, ran, serializer};
 
 /// Requests a URL. Returns the connection, from which the response can be read.
 fn requested(url: &str, cookie: &str) -> TcpStream {
@@ -83,4 +84,19 @@ fn console_error_names_missing_deployment_or_taken_port() {
     let port = local.url.rsplit(':').next().expect("a port").to_owned();
     let taken = local.ran(&["console", "--port", &port]);
     assert!(complained(&taken).contains("is taken; choose another for the console"), "{}", complained(&taken));
+}
+
+#[test]
+fn page_of_unsettled_order_is_read_again_by_itself() {
+    let folder = folder();
+    let paused = SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
+    let sources = file(&folder, "sources.toml", &paused);
+    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    assert!(local.send(&["shopify-orders-create.json", "stripe-charge-refunded.json"]).status.success());
+    let settled = local.until(|told| told["what"] == "settled");
+    let order = |key: &str| page_at(&local.console, &format!("order?key={key}"));
+    let [waits, rests] = [order("shopify/order/450789469"), order(settled["entity"].as_str().unwrap())];
+    assert!(waits.contains("1 delivery waits for a worker") && waits.contains(r#"data-again="1000""#), "{waits}");
+    assert!(rests.contains("All deliveries are settled") && !rests.contains("data-again"), "{rests}");
+    assert!(rests.contains("Read at <time"), "{rests}");
 }

@@ -59,36 +59,68 @@ const isTyping = (target) => target.closest("input, select, textarea, dialog") !
 }
 
 /* forms: a second click submits nothing */
-for (const form of document.querySelectorAll('form[method="post"]')) {
-  form.addEventListener("submit", () => {
-    for (const button of form.querySelectorAll("button")) button.disabled = true;
-  });
-}
+addEventListener("submit", ({ target: form }) => {
+  if (form.method === "post") for (const button of form.querySelectorAll("button")) button.disabled = true;
+});
 addEventListener("pageshow", () => {
   for (const button of document.querySelectorAll("form button")) button.disabled = false;
 });
 
+let localise;
 /* times: in the viewer's zone; the tooltip keeps UTC */
 {
   const format = new Intl.DateTimeFormat([], {
     year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
     hourCycle: "h23", timeZoneName: "short",
   });
-  for (const time of document.querySelectorAll("time.at")) time.textContent = format.format(new Date(time.dateTime));
+  localise = (root) => {
+    for (const time of root.querySelectorAll("time.at")) time.textContent = format.format(new Date(time.dateTime));
+  };
+  localise(document);
+}
+
+/* an order whose state changes by itself: its parts are read again, except a form in use */
+{
+  const parts = () => [...document.querySelectorAll("[data-live]")];
+  const exchange = (old, part) => {
+    if (old.querySelector("details[open] form")) return;
+    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const open = [...old.querySelectorAll("details")].map((details) => details.open);
+    old.replaceWith(part);
+    localise(part);
+    nameCells(part);
+    [...part.querySelectorAll("details")].forEach((details, at) => {
+      details.open = open[at] ?? false;
+    });
+    if (focused) [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+  };
+  const again = async () => {
+    const wait = parts()[0]?.dataset.again;
+    if (wait === undefined) return;
+    await new Promise((done) => setTimeout(done, Number(wait)));
+    const page = document.hidden ? null : await fetch(location.href).then((answer) => answer.text()).catch(() => null);
+    const read = new DOMParser().parseFromString(page ?? "", "text/html").querySelectorAll("[data-live]");
+    if (read.length === parts().length) parts().forEach((old, at) => exchange(old, read[at]));
+    again();
+  };
+  again();
 }
 
 /* differences: closed on small screens */
 if (innerWidth <= 760) document.querySelector(".difference")?.removeAttribute("open");
 
 /* tables: on small screens, cells carry their column's name */
-for (const table of document.querySelectorAll("table.rows")) {
-  const heads = [...table.querySelectorAll("th")].map((head) => head.textContent);
-  for (const row of table.tBodies[0]?.rows ?? []) {
-    [...row.cells].forEach((cell, at) => {
-      if (cell.classList.contains("n") && heads[at] && heads[at] !== "#") cell.dataset.label = heads[at];
-    });
+function nameCells(root) {
+  for (const table of root.querySelectorAll("table.rows")) {
+    const heads = [...table.querySelectorAll("th")].map((head) => head.textContent);
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      [...row.cells].forEach((cell, at) => {
+        if (cell.classList.contains("n") && heads[at] && heads[at] !== "#") cell.dataset.label = heads[at];
+      });
+    }
   }
 }
+nameCells(document);
 
 /* lanes */
 const lanes = find("lanes");

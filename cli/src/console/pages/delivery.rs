@@ -21,7 +21,7 @@ use super::{
         request::{Asked, Sent},
     },
     Shown, key,
-    order::{actions, next_commands},
+    order::{actions, again, next_commands},
     sequence, shown, unknown,
 };
 use crate::view::{
@@ -84,24 +84,27 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
             @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (position(sequence.previous())) } }
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (position(sequence.next())) " →" } }
         }
-        h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
-        div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
-        (next_commands(&status.next, &shared.watched.option, &entity))
-        dl.facts {
-            @for (name, fact) in &status.facts {
-                div {
-                    dt { (name) }
-                    dd {
-                        @match fact {
-                            Fact::Text(text) => { (text) }
-                            Fact::Number(number) => { (number) }
-                            Fact::At(time) => { (at(*time)) @if *time <= now { ", " (ago(*time, now)) " ago" } }
+        div data-live data-again=[again(shared, single.state.as_ref().filter(|state| !raw && sequence > state.head), now)] {
+            h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
+            div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
+            (next_commands(&status.next, &shared.watched.option, &entity))
+            dl.facts {
+                @for (name, fact) in &status.facts {
+                    div {
+                        dt { (name) }
+                        dd {
+                            @match fact {
+                                Fact::Text(text) => { (text) }
+                                Fact::Number(number) => { (number) }
+                                Fact::At(time) => { (at(*time)) @if *time <= now { ", " (ago(*time, now)) " ago" } }
+                            }
                         }
                     }
                 }
             }
+            p.read { "Read at " (at(now)) "." }
         }
-        (actions(About { entity: &entity, sequence: Some(sequence) }, situation))
+        div data-live { (actions(About { entity: &entity, sequence: Some(sequence) }, situation)) }
         div.beside {
             (body_of(&entity, sequence, &single.content, raw))
             (difference(&single.content, before.as_ref(), raw))

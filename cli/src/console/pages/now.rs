@@ -56,16 +56,18 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
     let (urgent, quiet): (Vec<_>, Vec<_>) = groups.iter().partition(|group| group.kind.is_trouble());
     let count_of = |kind: Kind| if kind == Kind::Parked { seen.parked.len() } else { seen.count(kind) } as u64;
     let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::Idle);
-    let tiles: Vec<(&str, u64)> = kinds.map(|kind| (kind.as_str(), count_of(kind))).collect();
+    let tiles: Vec<(Kind, u64)> = kinds.map(|kind| (kind, count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
         ul.tiles aria-label="How many" {
-            @for (word, number) in tiles {
+            @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
-                    a href={ "/group?state=" (encoded(word)) } { strong { (grouped(number)) } " " (badge(word)) }
+                    a href={ "/group?state=" (encoded(kind.as_str())) } {
+                        strong { (at_least(&reading, kind)) (grouped(number)) } " " (badge(kind.as_str()))
+                    }
                 }
             }
-            li { span { strong { (grouped(seen.orders)) } " " span.badge.none { "orders" } } }
+            li { span { strong { (at_least(&reading, Kind::Idle)) (grouped(seen.orders)) } " " span.badge.none { "orders" } } }
         }
         @if !urgent.is_empty() {
             h2 { "By source and error" }
@@ -83,22 +85,31 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
 
 fn headline(reading: &Reading, is_well: bool) -> String {
     let seen = &reading.overview;
+    let orders = |kind| (kind, seen.count(kind), ("order", "orders"));
     let counts = [
-        (seen.count(Kind::Blocked), ("order", "orders"), "blocked"),
-        (seen.parked.len(), ("delivery", "deliveries"), "parked"),
-        (seen.count(Kind::OnHold), ("order", "orders"), "on hold"),
-        (seen.count(Kind::Failing), ("order", "orders"), "failing"),
-        (seen.count(Kind::Unavailable), ("order", "orders"), "waiting for an unavailable destination"),
-        (seen.count(Kind::Abandoned), ("order", "orders"), "abandoned"),
+        (orders(Kind::Blocked), "blocked"),
+        ((Kind::Parked, seen.parked.len(), ("delivery", "deliveries")), "parked"),
+        (orders(Kind::OnHold), "on hold"),
+        (orders(Kind::Failing), "failing"),
+        (orders(Kind::Unavailable), "waiting for an unavailable destination"),
+        (orders(Kind::Abandoned), "abandoned"),
     ];
-    let present = counts.into_iter().filter(|(count, ..)| *count > 0);
-    let parts: Vec<String> =
-        present.map(|(number, (one, many), what)| format!("{} {what}", count(number as u64, one, many))).collect();
+    let present = counts.into_iter().filter(|((_, count, _), _)| *count > 0);
+    let parts: Vec<String> = present
+        .map(|((kind, number, (one, many)), what)| {
+            format!("{}{} {what}", at_least(reading, kind), count(number as u64, one, many))
+        })
+        .collect();
     match (parts.is_empty(), is_well && reading.unread.is_empty()) {
         (true, true) => "No order is stopped or failing".to_owned(),
         (true, false) => "Nothing blocked or parked was found so far".to_owned(),
         (false, _) => parts.join(", "),
     }
+}
+
+/// Returns the words in front of a number that an incomplete reading counted.
+fn at_least(reading: &Reading, kind: Kind) -> &'static str {
+    if reading.is_part_of(kind) { "at least " } else { "" }
 }
 
 fn group_path(page: &str, group: &Group) -> String {
@@ -116,6 +127,7 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
     };
     let entries = selection.entries(reading);
     let source = group.source.as_ref().map_or("source not read", |source| source.as_str());
+    let (least, is_part) = (at_least(reading, group.kind), reading.is_part_of(group.kind));
     html! {
         details.card {
             summary data-row {
@@ -125,25 +137,29 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
                     @if let Some(error) = &group.error { span.error { (error) } }
                 }
                 span.numbers {
-                    span { (count(group.orders, "order", "orders")) }
-                    span { (count(group.deliveries, "delivery", "deliveries")) (group.of_others()) }
+                    span { (least) (count(group.orders, "order", "orders")) }
+                    span { (least) (count(group.deliveries, "delivery", "deliveries")) (group.of_others()) }
                     @if let Some(oldest) = group.oldest { span { "oldest " (ago(oldest, now)) } }
                 }
             }
             (listed(&entries[..entries.len().min(FIRST)], now))
             p.actions {
                 @if group.kind == Kind::Parked && !group.example.0.is_unrouted() {
-                    a.button.main href=(group_path("redrive", group)) { "Redrive " (all(group.deliveries)) "…" }
+                    a.button.main href=(group_path("redrive", group)) { "Redrive " (all(group.deliveries, is_part)) "…" }
                     " "
                 }
-                a.button href=(group_path("group", group)) { "List " (all(group.orders)) }
+                a.button href=(group_path("group", group)) { "List " (all(group.orders, is_part)) }
             }
         }
     }
 }
 
-fn all(count: u64) -> String {
-    if count == 1 { "it".to_owned() } else { format!("all {}", grouped(count)) }
+fn all(count: u64, is_part: bool) -> String {
+    match count {
+        _ if is_part => "all".to_owned(),
+        1 => "it".to_owned(),
+        _ => format!("all {}", grouped(count)),
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -253,14 +269,14 @@ pub(super) async fn group(
 }
 
 async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
-    if !Kind::ALL.into_iter().any(|kind| kind.as_str() == selection.state) {
+    let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == selection.state) else {
         let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::as_str).collect();
         return Err(Problem::Malformed(format!(
             "No order state is called {}. The states are {}.",
             quoted(&selection.state),
             kinds.join(", ")
         )));
-    }
+    };
     let depth = Depths { read: selection.read.clone() }.depth();
     let reading = shared.readings.get(&shared.watched, Tables::All, depth).await?;
     let now = shared.watched.env.now();
@@ -274,18 +290,17 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
         query("source", &selection.source),
         query("error", &selection.error)
     );
-    let (one, many) =
-        if selection.state == Kind::Parked.as_str() { ("delivery", "deliveries") } else { ("order", "orders") };
-    let counted = count(entries.len() as u64, one, many);
+    let (one, many) = if kind == Kind::Parked { ("delivery", "deliveries") } else { ("order", "orders") };
+    let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
         h1 { (badge(&selection.state)) " " (counted) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
-        @if selection.state == Kind::Parked.as_str() && entries.iter().any(|entry| !entry.entity().is_unrouted()) {
-            p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64)) "…" } }
+        @if kind == Kind::Parked && entries.iter().any(|entry| !entry.entity().is_unrouted()) {
+            p { a.button.main href={ "/redrive" (query) } { "Redrive " (all(entries.len() as u64, reading.is_part_of(kind))) "…" } }
         }
         @if entries.is_empty() {
-            p { "This list is empty now." }
+            p { "This list is empty " @if reading.is_part_of(kind) { "so far." } @else { "now." } }
         } @else {
             (listed(&entries[..entries.len().min(LISTED)], now))
         }
@@ -293,4 +308,51 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
         (read(&reading, now, &format!("/group{query}&read=all")))
     };
     Ok(Page::new(&format!("{} orders", selection.state), Tab::Now).around(shared, request, &body))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use webhook_serializer::{
+        operator::Estimate,
+        protocol::{
+            entity::Sequence,
+            format::{FORMAT, attribute as a},
+            keys::parked_row,
+            table::Row,
+        },
+    };
+
+    use super::*;
+    use crate::view::overview::Overview;
+
+    fn reading(unread: &[&'static str]) -> Reading {
+        let mut overview = Overview::default();
+        let order = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        overview.order(&order.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32).with(a::BLOCKED, "attempts"), NOW);
+        for sequence in [1, 2, 3] {
+            let row = parked_row(&EntityKey::parse("shop/order/1").unwrap(), Sequence(sequence)).to_row();
+            let row = row.with(a::VERSION, FORMAT).with(a::NONCE, "1").with(a::SOURCE, "shop").with(a::TOPIC, "t");
+            let row = row.with(a::DELIVERY_ID, "1").with(a::RECEIVED_AT, 1_u32).with(a::BODY_BYTES, 0_u32);
+            overview.delivery(&row.with(a::ENCODING, "plain").with(a::ERROR, "bad"));
+        }
+        let unread = unread.iter().map(|what| (*what, Estimate::About(2_000))).collect();
+        Reading { at: NOW, took: Duration::ZERO, orders: Vec::new(), overview, units: 1_000, unread }
+    }
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    #[test]
+    fn numbers_of_an_incomplete_reading_are_lower_bounds() {
+        let told = |unread: &[&'static str]| headline(&reading(unread), false);
+        assert_eq!(told(&[]), "1 order blocked, 3 deliveries parked");
+        assert_eq!(told(&["the parked deliveries"]), "1 order blocked, at least 3 deliveries parked");
+        let both = told(&["the orders", "the parked deliveries"]);
+        assert_eq!(both, "at least 1 order blocked, at least 3 deliveries parked");
+        let reading = reading(&["the parked deliveries"]);
+        let groups = reading.overview.groups();
+        let card = card(groups.iter().find(|group| group.kind == Kind::Parked).unwrap(), &reading, NOW).into_string();
+        assert!(card.contains(">at least 3 deliveries<") && card.contains("Redrive all…"), "{card}");
+    }
 }

@@ -19,7 +19,7 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation, is_offered, sequence_of},
-        frame::{Page, PageRequest, Tab, ago, badge, delivery_path, encoded, order_path, position, timed},
+        frame::{Page, PageRequest, Tab, ago, at, badge, delivery_path, encoded, order_path, position, timed},
         plot,
         request::Asked,
     },
@@ -35,6 +35,9 @@ use crate::{
 };
 
 const SETTLED: usize = 30;
+
+/// The longest time until a page is read again. The next attempt may start before it is due.
+const LATEST: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Parameters {
@@ -66,13 +69,17 @@ async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         is_rewinding: !inspected.again.is_empty(),
     };
     let body = html! {
-        (head(shared, &entity, &timeline, now))
-        (actions(About { entity: &entity, sequence: None }, situation))
-        (plot::timeline(&timeline, now))
-        (waiting(inspected, now))
-        (parked(&inspected.parked, now))
-        (acts(&shared.watched.operator.acts(&entity).await?, now))
-        (settled(&entity, &timeline, limit, now))
+        div data-live data-again=[again(shared, inspected.state.as_ref(), now)] {
+            (head(shared, &entity, &timeline, now))
+        }
+        div data-live { (actions(About { entity: &entity, sequence: None }, situation)) }
+        div data-live {
+            (plot::timeline(&timeline, now))
+            (waiting(inspected, now))
+            (parked(&inspected.parked, now))
+            (acts(&shared.watched.operator.acts(&entity).await?, now))
+            (settled(&entity, &timeline, limit, now))
+        }
     };
     Ok(Page::new(entity.as_str(), Tab::None).around(shared, request, &body))
 }
@@ -91,7 +98,18 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
             Some(state) => { (facts(state, now)) }
             None => { p.why { "The order's row was deleted. The deliveries below are still stored." } }
         }
+        p.read { "Read at " (at(now)) "." }
     }
+}
+
+/// Returns the milliseconds after which the page is read again, because the order's state changes by itself. `None` if
+/// it does not.
+pub(super) fn again(shared: &Shared, state: Option<&EntityState>, now: Timestamp) -> Option<u64> {
+    let state = state?;
+    let changes = !matches!(Kind::of(state, now), Kind::Idle | Kind::Parked | Kind::Blocked | Kind::OnHold);
+    let soonest = if shared.watched.is_local { Duration::from_secs(1) } else { Duration::from_secs(5) };
+    let next_attempt = state.retry_at.map_or(Duration::ZERO, |at| at.since(now));
+    changes.then(|| next_attempt.clamp(soonest, LATEST).as_millis() as u64)
 }
 
 pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityKey) -> Markup {

@@ -56,9 +56,9 @@ An equal body is a repeat while the provider may still retry the first one, and 
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
 - The same rules hold if a provider that usually sends an id leaves it out.
 
-No provider promises order. Many providers give times in whole seconds, and events of the same second cannot be compared.
+None of the providers below promises order. Elsewhere, [commercetools](https://docs.commercetools.com/apis/ctp:api:type:Message) numbers the messages of each resource (`sequenceNumber`), and [Asaas](https://docs.asaas.com/docs/send-types) and [Polar](https://www.mintlify.com/polarsource/polar/integrate/webhooks/delivery) can send an endpoint's events in sequence (read on 2026-11-26). Many providers give times in whole seconds, and events of the same second cannot be compared.
 
-Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, ingest uses the first value or refuses the request.
+Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, its first value counts; for a signature or time, the request may be refused instead. If the values of a delivery id differ, the body's hash is added to the first.
 
 In the sections below, `/…` is a place in the body, given as a JSON pointer. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;

@@ -229,7 +229,7 @@ impl Report {
     }
 
     fn to_reconcile(&self, restoring: &RestoreRecord) -> Option<String> {
-        let mut table = Table::new(&["   source", "newest in the backup", ">repeats for"]);
+        let mut table = Table::new(&["   source", "newest that was read", ">repeats for"]);
         for (source, newest) in &self.found.newest {
             let repeats = match horizon(newest) {
                 None => "not known".to_owned(),
@@ -242,7 +242,8 @@ impl Report {
             format!(
                 "Ask each sender for all webhooks that it sent from {} until the functions run again, including \
                  retries of earlier ones. Deliveries that were applied by {} are recognised as repeats; later ones are \
-                 applied once more.\n{}",
+                 applied once more. Only deliveries that waited or were the last of their order were read, so other \
+                 sources may be missing here.\n{}",
                 from(restoring),
                 restoring.as_of,
                 table.to_string().trim_end(),
