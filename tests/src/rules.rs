@@ -139,4 +139,6 @@ pub enum Rule {
     DeferredSupersedes,
     /// Recognises an equal body only within one retry period of its sender.
     RepeatsWithinAPeriod,
+    /// Decides about leases by the process's own clock.
+    OwnClockDecides,
 }

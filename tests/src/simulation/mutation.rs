@@ -79,6 +79,7 @@ pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::EachAnswerResetsWait, Some(16)),
     (Rule::DeferredSupersedes, Some(0)),
     (Rule::RepeatsWithinAPeriod, Some(3)),
+    (Rule::OwnClockDecides, Some(0)),
 ];
 
 pub fn is_of_a_restore(rule: Rule) -> bool {
@@ -384,6 +385,10 @@ impl Mutator {
 
     pub fn keeps(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| notes.keep.remove(entity))
+    }
+
+    pub fn ignores_dates(&self) -> bool {
+        self.is(Rule::OwnClockDecides)
     }
 
     pub fn erases_all(&self) -> bool {

@@ -93,7 +93,7 @@ async fn process(
         attributes: Attributes { approximate_receive_count: parts.mutator.times(receipt.times).to_string() },
     });
     let event = SqsEvent { records: records.collect() };
-    let deadline = node.env.now() + function;
+    let deadline = node.env.machine_now() + function;
     let failure = slot.worker_failure();
     let alive = node.run(&failure, worker.process(event, deadline));
     let mut alive = std::pin::pin!(alive);

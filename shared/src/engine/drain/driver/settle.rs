@@ -41,7 +41,8 @@ impl Driver<'_> {
     /// over, the write also marks the hand-over.
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let hands_over = self.drain.hands_over(decision.last(), self.monotonic() >= self.slice_ends);
-        Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
+        let now = self.now();
+        Settle { lease, decision, now, length: self.renewer.length_from(now), hands_over }
     }
 
     pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {
