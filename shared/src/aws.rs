@@ -8,6 +8,7 @@
 pub(crate) mod boot;
 pub mod call;
 mod connections;
+mod dated;
 mod document;
 pub mod dynamo;
 pub mod endpoints;
@@ -39,6 +40,7 @@ use crate::{
     tls::Roots,
 };
 use connections::Connections;
+use dated::dated;
 use endpoints::Variant;
 
 /// The timeout of one request to AWS. The SDK has no such timeout by default.
@@ -209,7 +211,7 @@ impl Parts {
         meter: Option<Arc<Meter>>,
     ) -> Self {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
-        let mut table = DynamoTable::new(account.dynamodb(http), names);
+        let mut table = DynamoTable::new(account.dynamodb(&dated(http, env)), names);
         let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
         if let Some(meter) = meter {
             table = table.metered(meter.clone());

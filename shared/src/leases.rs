@@ -115,8 +115,8 @@ pub enum LeaseError {
     Contended {
         /// The description of the holder, as operators see it, or a note that waiting deliveries go first.
         by: String,
-        /// The time at which the other holder's lease expires unless it is renewed, by that
-        /// holder's clock. If waiting deliveries go first, the end of their turn.
+        /// The time at which the other holder's lease expires unless it is renewed. If waiting
+        /// deliveries go first, the end of their turn.
         until: Timestamp,
     },
     /// The lease was lost. The work was dropped, and another holder may already work on the

@@ -4,10 +4,11 @@
 //! control both.
 
 pub(crate) mod duration;
+mod store;
 
 use std::{
     fmt,
-    sync::Mutex,
+    sync::{Arc, Mutex},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -189,10 +190,15 @@ impl Random for SeededRandom {
 }
 
 /// The clock and the source of randomness of a process.
+///
+/// Times in the store are compared by many machines. Therefore the store's clock decides them: the `Date` of each
+/// reply bounds the store's time to within a second and the duration of the request. If the machine's clock is
+/// outside these bounds, it is wrong, and [`now`](Self::now) returns the nearest time inside.
 #[derive(Clone)]
 pub struct Env {
-    clock: std::sync::Arc<dyn Clock>,
-    random: std::sync::Arc<dyn Random>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    reply: Arc<Mutex<Option<store::Reply>>>,
 }
 
 impl Env {
@@ -203,12 +209,56 @@ impl Env {
 
     /// Creates an environment with this clock and this random generator.
     pub fn new(clock: impl Clock, random: impl Random) -> Self {
-        Self { clock: std::sync::Arc::new(clock), random: std::sync::Arc::new(random) }
+        Self { clock: Arc::new(clock), random: Arc::new(random), reply: Arc::default() }
     }
 
-    /// Returns the wall-clock time.
+    /// Returns the time by the store's clock, or by the machine's clock if that agrees or no reply is known.
     pub fn now(&self) -> Timestamp {
+        let by_machine = self.machine_now();
+        self.bounds().map_or(by_machine, |(earliest, latest)| by_machine.clamp(earliest, latest))
+    }
+
+    /// Returns the time that the machine's clock shows. Only times of the same machine are comparable, such as the
+    /// deadline of an invocation.
+    pub fn machine_now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Returns a time that the store's clock has surely reached: the `Date` of its newest reply.
+    ///
+    /// A lease has expired only if it ends at or before this time.
+    pub fn reached(&self) -> Timestamp {
+        self.reply().map_or_else(|| self.machine_now(), |reply| reply.date)
+    }
+
+    /// Returns the time from `now` until the end of a lease that must last for `length`, even if the store's clock is
+    /// as far ahead as its newest reply allows.
+    pub(crate) fn lease_from(&self, now: Timestamp, length: Duration) -> Duration {
+        length + self.latest_at(self.monotonic()).map_or(Duration::ZERO, |latest| latest.since(now))
+    }
+
+    /// Returns a time that the store's clock had not yet reached at `at`, by the monotonic clock. Returns `None` if no
+    /// reply is known.
+    pub(crate) fn latest_at(&self, at: Duration) -> Option<Timestamp> {
+        self.reply().map(|reply| reply.latest(at))
+    }
+
+    /// Notes that the store's reply to a request had this `Date`. `sent` is the time at which the request was sent, by
+    /// the monotonic clock.
+    #[doc(hidden)]
+    pub fn note_reply(&self, date: Timestamp, sent: Duration) {
+        let received = self.monotonic();
+        *self.reply.lock().expect("no one panics while holding this") = Some(store::Reply { date, sent, received });
+    }
+
+    fn reply(&self) -> Option<store::Reply> {
+        *self.reply.lock().expect("no one panics while holding this")
+    }
+
+    fn bounds(&self) -> Option<(Timestamp, Timestamp)> {
+        let reply = self.reply()?;
+        let at = self.monotonic();
+        Some((reply.earliest(at), reply.latest(at)))
     }
 
     /// Returns the time since a fixed moment of this process. The time never decreases.

@@ -283,18 +283,18 @@ async fn wake_up_during_drain_costs_one_refused_write_and_a_send() {
 }
 
 async fn acquired(scale: &Scale, kind: LeaseKind) -> Lease {
-    acquired_for(scale, kind, Duration::from_secs(600)).await
+    acquired_until(scale, kind, scale.testbed.env().now() + Duration::from_secs(600)).await
 }
 
-async fn acquired_for(scale: &Scale, kind: LeaseKind, length: Duration) -> Lease {
+async fn acquired_until(scale: &Scale, kind: LeaseKind, end: Timestamp) -> Lease {
     let env = scale.testbed.env();
     let request = Acquire {
         entity: scale.entity.clone(),
         kind,
         holder: env.nonce(),
         info: HolderInfo::new("a test"),
-        now: env.now(),
-        length,
+        now: end,
+        length: Duration::ZERO,
     };
     match scale.testbed.parts().store.run(&request, PATIENCE).await.expect("the store answers") {
         Acquired::Granted(lease, _) => lease,
@@ -320,7 +320,8 @@ async fn hand_over_costs_two_writes_and_a_send() {
 async fn start_of_a_suspect_costs_one_extra_write() {
     let scale = Scale::start().await;
     scale.append("1").await;
-    acquired_for(&scale, LeaseKind::Drain, Duration::ZERO).await;
+    let past = scale.testbed.env().now().as_millis() - 2000;
+    acquired_until(&scale, LeaseKind::Drain, Timestamp::from_millis(past)).await;
     let suspect = scale.weigh_drain(Done).await;
     let as_usual = costs(drain_writes(1) + SUSPECT_WRITES, 3, drain_reads(1, Q, false), 1);
     assert_eq!(suspect, Reading { refusals: 1, ..as_usual });

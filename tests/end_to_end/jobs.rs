@@ -4,7 +4,7 @@ mod due;
 mod function;
 mod night;
 
-use tests::prelude::*;
+use tests::{dated::WrongClock, prelude::*};
 use webhook_serializer::{
     jobs::{
         Context, Missed, OnCrash, Outcome, roster,
@@ -17,7 +17,7 @@ use webhook_serializer::{
     },
 };
 
-use self::night::{Ahead, FUNCTION, MINUTE, Night, Runs, minute, one};
+use self::night::{FUNCTION, MINUTE, Night, Runs, minute, one};
 
 #[tokio::test(start_paused = true)]
 async fn eight_schedulers_with_skewed_clocks_run_a_tick_once() {
@@ -26,8 +26,8 @@ async fn eight_schedulers_with_skewed_clocks_run_a_tick_once() {
     let job = || one(night.runs.job("report", "every 2 minutes", Duration::from_secs(50)));
     let instances: Vec<Ticker> = (0..8)
         .map(|number| {
-            let clock = Ahead(night.clock, MINUTE * number / 7);
-            night.ticker_by(job(), &On, Env::new(clock, SeededRandom::new(u64::from(number))))
+            let ahead = (MINUTE * number / 7).as_millis() as i64;
+            night.ticker_by(job(), &On, WrongClock(night.clock, ahead).env(u64::from(number)))
         })
         .collect();
     let invoke = async |number: u32| {

@@ -4,6 +4,7 @@ mod bad_input;
 mod bodies;
 mod budgets;
 mod charging;
+mod clocks;
 mod deferred;
 mod destinations;
 mod erase;

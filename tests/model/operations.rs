@@ -214,10 +214,12 @@ impl Execution {
                 let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
                 self.with(&take_over, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
             }
-            Op::Renew(lease) => self.with(&Renew { lease: &lease, now, length: LEASE }, |renewed| match renewed {
-                Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
-                Renewed::Lost => Reply::Lost,
-            }),
+            Op::Renew(lease) => {
+                self.with(&Renew { lease: &lease, now, length: LEASE, wrong: None }, |renewed| match renewed {
+                    Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
+                    Renewed::Lost => Reply::Lost,
+                })
+            }
             Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| Reply::Done),
             Op::YieldToDeliveries(lease) => self.with(&YieldToDeliveries { lease: &lease, now }, |ended| match ended {
                 Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),

@@ -14,6 +14,7 @@ macro_rules! source {
 
 pub mod browser;
 pub mod chaos;
+pub mod dated;
 pub mod deployment;
 pub mod faults;
 pub mod forwarding;

@@ -143,4 +143,6 @@ pub enum Rule {
     RepeatsWithinAPeriod,
     /// Blocks an order at a delivery whose start a breaker refuses.
     RefusalBlocks,
+    /// Decides about leases by the process's own clock.
+    OwnClockDecides,
 }

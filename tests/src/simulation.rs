@@ -22,6 +22,7 @@
 pub mod attempt_audit;
 pub mod audit;
 pub mod destination;
+pub mod exclusion;
 pub mod handler;
 pub mod history;
 pub mod jobs;

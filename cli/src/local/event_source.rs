@@ -193,7 +193,7 @@ impl EventSource {
     async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
         match &*self.function {
             Function::Here(worker) => {
-                let deadline: Timestamp = self.env.now() + self.timeout;
+                let deadline: Timestamp = self.env.machine_now() + self.timeout;
                 Ok(worker.process(event, deadline).await)
             }
             Function::Processes(pool) => {

@@ -58,7 +58,19 @@ fn lease_run_of_unstartable_program_exits_with_126_or_127() {
 #[test]
 fn signal_is_passed_to_program_under_lease() {
     let local = Local::start(&[]);
-    for (signal, code) in [("INT", 14), ("TERM", 15), ("HUP", 16)] {
+    let signals = [
+        "INT",
+        "TERM",
+        "HUP",
+        "QUIT",
+        "USR1",
+        "USR2",
+        "ALRM",
+        "XCPU",
+        #[cfg(target_os = "linux")]
+        "PWR",
+    ];
+    for (signal, code) in signals.into_iter().zip(14..) {
         let script = format!(
             "trap 'serializer lease get {{target}} {{key}} >/dev/null && exit {code}; exit 1' {signal}; \
              kill -{signal} $PPID; for _ in $(seq 300); do sleep 0.1; done"
@@ -67,6 +79,36 @@ fn signal_is_passed_to_program_under_lease() {
         assert_eq!(done.status.code(), Some(code), "{signal}: {done:?}");
         assert_eq!(local.ran(&["lease", "get", KEY]).status.code(), Some(1), "{signal}: it is released");
     }
+}
+
+#[test]
+fn program_ends_with_any_signal_to_lease_run() {
+    let local = Local::start(&[]);
+    for (signal, code) in [("QUIT", 131), ("USR1", 138), ("ALRM", 142), ("XCPU", 152), ("VTALRM", 154)] {
+        let done = run_under_lease(&local, &[], &format!("kill -{signal} $PPID; exec sleep 100000"));
+        assert_eq!(done.status.code(), Some(code), "{signal}: {done:?}");
+        assert_eq!(local.ran(&["lease", "get", KEY]).status.code(), Some(1), "{signal}: it is released");
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn program_ends_with_killed_lease_run() {
+    let local = Local::start(&[]);
+    let run = ["lease", "run", KEY, &local.target, "--", "sh", "-c", "echo $$; exec sleep 100000"];
+    let mut child = serializer(&run).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut program = String::new();
+    BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut program).expect("it prints its process");
+    child.kill().expect("it is our child");
+    child.wait().expect("it ends");
+    assert_ends(program.trim());
+}
+
+/// Waits until a process has ended: the kernel delivers a signal with a delay.
+fn assert_ends(process: &str) {
+    let stat = format!("/proc/{process}/stat");
+    let has_ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
+    assert!((0..1_000_000).any(|_| has_ended()), "it still runs");
 }
 
 #[test]
@@ -86,10 +128,7 @@ fn lost_lease_kills_child_processes_of_program() {
                   >/dev/null; wait";
     let done = run_under_lease(&local, &["--lease", "1"], script);
     assert_eq!(done.status.code(), Some(76), "{done:?}");
-    let stat = format!("/proc/{}/stat", printed(&done).trim());
-    // The kernel delivers the signal with a delay.
-    let has_ended = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "));
-    assert!((0..1_000_000).any(|_| has_ended()), "it still runs");
+    assert_ends(printed(&done).trim());
 }
 
 #[test]

@@ -6,6 +6,7 @@ use aws_sdk_dynamodb::config::SharedHttpClient;
 
 use super::{
     Account, Parts,
+    dated::dated,
     dynamo::{DynamoTable, TableNames},
     sqs::SqsQueue,
 };
@@ -137,7 +138,8 @@ impl Leases {
         let account = account(variables).await?;
         let env = Env::system();
         let http = account.http_client();
-        let store = Store::new(Arc::new(DynamoTable::new(account.dynamodb(&http), names)), env.clone());
+        let table = DynamoTable::new(account.dynamodb(&dated(&http, &env)), names);
+        let store = Store::new(Arc::new(table), env.clone());
         let holder = match variables.value("AWS_LAMBDA_FUNCTION_NAME") {
             Some(_) => instance_name(variables),
             None => Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
 
-use super::{Account, call};
+use super::{Account, call, dated::dated};
 use crate::time::Env;
 
 /// The longest time for opening a connection. A TLS handshake within a region takes less.
@@ -21,7 +21,7 @@ impl Account {
     }
 
     pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
-        self.open(http, env, "dynamodb", &self.dynamodb_endpoint).await;
+        self.open(&dated(http, env), env, "dynamodb", &self.dynamodb_endpoint).await;
     }
 
     async fn open(&self, http: &SharedHttpClient, env: &Env, service: &str, endpoint: &Option<String>) {

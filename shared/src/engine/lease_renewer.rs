@@ -8,8 +8,16 @@ use std::time::Duration;
 
 use crate::{
     engine::store::{Store, StoreError},
-    protocol::lease::{Lease, Renew, Renewed},
+    protocol::{
+        lease::{Acquired, Lease, Renew, Renewed},
+        state::{EntityState, LONGEST_LEASE},
+    },
+    time::{Env, Timestamp},
 };
+
+/// The time by which a right clock may date a lease's end too late. The store's time is known to within a second and
+/// the duration of a request.
+const AHEAD: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
@@ -27,25 +35,41 @@ pub(crate) struct LeaseRenewer {
 }
 
 impl LeaseRenewer {
-    /// Creates a renewer for a granted lease. `sent` is when the request for the lease was sent, by
-    /// the monotonic clock.
-    pub(crate) fn new(store: &Store, lease: Lease, length: Duration, sent: Duration) -> Self {
-        let (expires, due) = (sent + length, sent + length / 3);
-        Self { store: store.clone(), lease, length, expires, due, end: Duration::MAX }
-    }
-
-    pub(crate) fn ending(mut self, end: Duration) -> Self {
-        self.end = end;
-        self.extend(self.due.saturating_sub(self.length / 3));
-        self
+    /// Creates a renewer for the lease that was granted in the row `state`, and that lasts until `end` at the latest.
+    /// `sent` is when the request for the lease was sent. Both are by the monotonic clock.
+    ///
+    /// The reply to a process's first request is the first that shows the store's time. If the process's clock was
+    /// wrong, the lease's end is wrong in the row, so it is corrected here, before any work begins.
+    pub(crate) async fn start(
+        store: &Store,
+        lease: Lease,
+        state: &EntityState,
+        length: Duration,
+        sent: Duration,
+        end: Duration,
+    ) -> Result<Self, LeaseLost> {
+        let length = length.min(LONGEST_LEASE);
+        let mut renewer = Self { store: store.clone(), lease, length, expires: end, due: end, end };
+        renewer.extend(sent);
+        let written = state.held.as_ref().map(|held| held.expires_at);
+        let Some((written, latest)) = written.zip(store.env().latest_at(sent)) else { return Ok(renewer) };
+        let (asked, lasts) = (renewer.expires.saturating_sub(sent), written.since(latest));
+        if lasts < asked * 2 / 3 || lasts > asked + AHEAD {
+            let sent = renewer.send_renewal(Some(written)).await?;
+            renewer.extend(sent);
+        } else {
+            renewer.expires = sent + lasts.min(asked);
+        }
+        Ok(renewer)
     }
 
     pub(crate) fn lease(&self) -> &Lease {
         &self.lease
     }
 
-    pub(crate) fn length(&self) -> Duration {
-        self.length
+    /// Returns the time from `now` until the end of the lease, for a write that extends it.
+    pub(crate) fn length_from(&self, now: Timestamp) -> Duration {
+        self.store.env().lease_from(now, self.length)
     }
 
     pub(crate) fn extended(&mut self, lease: Lease, sent: Duration) {
@@ -78,7 +102,7 @@ impl LeaseRenewer {
                 output = &mut work => return Ok(output),
                 () = env.sleep(due) => {}
             }
-            let renewal = self.send_renewal();
+            let renewal = self.send_renewal(None);
             let sent = tokio::select! {
                 biased;
                 // The renewal is dropped. Whether it extends the lease does not matter.
@@ -90,26 +114,32 @@ impl LeaseRenewer {
     }
 
     pub(crate) async fn renew(&mut self) -> Result<(), LeaseLost> {
-        let sent = self.send_renewal().await?;
+        let sent = self.send_renewal(None).await?;
         self.extend(sent);
         Ok(())
     }
 
     /// Renews the lease once. Returns the time at which the request was sent, by the monotonic
-    /// clock.
-    async fn send_renewal(&self) -> Result<Duration, LeaseLost> {
+    /// clock. `wrong` is an end of the lease that the renewal replaces even by an earlier one.
+    async fn send_renewal(&self, wrong: Option<Timestamp>) -> Result<Duration, LeaseLost> {
         let left = self.left();
         if left.is_zero() {
             return Err(LeaseLost);
         }
         let env = self.store.env();
         let sent = env.monotonic();
-        let length = self.length.min(self.end.saturating_sub(sent));
-        let renew = Renew { lease: &self.lease, now: env.now(), length };
+        let (now, length) = (env.now(), self.length.min(self.end.saturating_sub(sent)));
+        let renew = Renew { lease: &self.lease, now, length: env.lease_from(now, length), wrong };
         match env.within(left, self.store.run(&renew, left)).await {
             Some(Ok(Renewed::Renewed(_))) => Ok(sent),
             Some(Ok(Renewed::Lost)) | None | Some(Err(StoreError::Unavailable(_))) => Err(LeaseLost),
             Some(Err(StoreError::Invalid(_) | StoreError::Corrupt(_))) => Err(LeaseLost),
         }
     }
+}
+
+/// Returns the time by which to judge `answer`. Whether a lease has expired is judged by a time that the store's clock
+/// has surely reached.
+pub(crate) fn judged_at(answer: &Acquired, env: &Env) -> Timestamp {
+    if matches!(answer, Acquired::Held(_)) { env.reached() } else { env.now() }
 }

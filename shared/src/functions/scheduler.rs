@@ -108,7 +108,7 @@ impl Scheduler {
     /// ticks.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
-        let time = deadline.since(self.env.now());
+        let time = deadline.since(self.env.machine_now());
         let report = self.ticker.tick(scheduled, self.env.monotonic() + time).await?;
         match report.errors.first() {
             Some((_, error)) => Err(error.clone().into()),
@@ -147,7 +147,7 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let (scheduler, log) = (&scheduler, &log);
             let given = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(given, start.env.now(), function_time);
+            let deadline = deadline(given, start.env.machine_now(), function_time);
             async move {
                 let report = super::logged(log, &event.context, scheduler.tick(&event.payload, deadline)).await;
                 report.map(|_| ()).map_err(Error::from)

@@ -85,7 +85,7 @@ impl Worker {
     }
 
     async fn drain(&self, event: SqsEvent, deadline: Timestamp) -> BatchResponse {
-        let time = deadline.since(self.env.now());
+        let time = deadline.since(self.env.machine_now());
         let deadline = self.env.monotonic() + time;
         let received = event.records.iter().filter(|record| !record.receipt_handle.is_empty());
         let receipts: BTreeMap<_, _> =
@@ -237,7 +237,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
             let (worker, log) = (&worker, &log);
             let given = Timestamp::from_millis(event.context.deadline);
-            let deadline = deadline(given, start.env.now(), config.function_timeout);
+            let deadline = deadline(given, start.env.machine_now(), config.function_timeout);
             async move {
                 let response = super::logged(log, &event.context, worker.process(event.payload, deadline)).await;
                 Ok::<_, Error>(response)

@@ -1,7 +1,7 @@
 //! Decides which tick of a job the scheduler runs in an invocation. Uses no I/O.
 //!
-//! The scheduled time of the invocation determines the ticks that are due. The clock of the invoked
-//! process only decides whether a lease has expired, and whether the invocation must be refused
+//! The scheduled time of the invocation determines the ticks that are due. The store's time only
+//! decides whether a lease has expired, and whether the invocation must be refused
 //! ([`is_far_ahead`]).
 
 use std::time::Duration;

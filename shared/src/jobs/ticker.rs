@@ -23,7 +23,7 @@ use crate::{
         lease::{Acquire, Lease},
         maintain::ListJob,
         operation::Operation,
-        state::{HolderInfo, LeaseKind},
+        state::{EntityState, HolderInfo, LeaseKind},
         table::{Row, Transacted, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
@@ -119,14 +119,15 @@ impl Ticker {
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
     /// not affect the other jobs. If this method returns an error, no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
-        let now = self.store.env().now();
-        if is_far_ahead(scheduled, now) {
-            return Err(TickError::FarAhead { scheduled, now });
-        }
         let keys: Vec<_> = self.jobs.iter().map(|job| entity_row(&job.entity)).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_A_READ) {
             rows.extend(self.store.get_many(keys, PATIENCE).await?);
+        }
+        // The replies have shown the store's time.
+        let now = self.store.env().now();
+        if is_far_ahead(scheduled, now) {
+            return Err(TickError::FarAhead { scheduled, now });
         }
         let row_of = |job: &Planned| rows.iter().find(|row| row.text(a::ENTITY) == Some(job.entity.as_str()));
         let jobs = self.jobs.iter().map(async |job| {
@@ -177,7 +178,7 @@ impl DueJob<'_> {
             state = self.define(&definition, state.as_ref()).await?;
         }
         let Some(seen) = state else { return Ok(DONE) };
-        let now = store.env().now();
+        let now = store.env().reached();
         match job.policy.next(&seen, scheduled, now) {
             Next::Nothing => Ok(DONE),
             Next::Held { tick } => {
@@ -201,8 +202,8 @@ impl DueJob<'_> {
                 }
                 let sent = store.env().monotonic();
                 match self.start(seen, tick, start).await? {
-                    Started::Granted(lease, _) => {
-                        let (ending, state) = self.run(lease, tick, sent).await?;
+                    Started::Granted(lease, granted) => {
+                        let (ending, state) = self.run(lease, &granted.entity, tick, sent).await?;
                         self.ran.push(TickRun { job: job.name.clone(), tick, ending });
                         Ok(state.map_or(DONE, |state| ControlFlow::Continue(Some(state))))
                     }
@@ -229,13 +230,14 @@ impl DueJob<'_> {
     async fn start(&self, seen: JobState, tick: Timestamp, start: u32) -> Result<Started, StoreError> {
         let Self { ticker: Ticker { store, info, .. }, job, deadline, .. } = *self;
         let env = store.env();
+        let (now, length) = (env.reached(), job.lease.min(deadline.saturating_sub(env.monotonic())));
         let request = Acquire {
             entity: job.entity.clone(),
             kind: LeaseKind::Exclusive,
             holder: env.nonce(),
             info: info.clone(),
-            now: env.now(),
-            length: job.lease.min(deadline.saturating_sub(env.monotonic())),
+            now,
+            length: env.lease_from(now, length),
         };
         let recorded = match job.policy.on_crash {
             super::OnCrash::Again => RecordPolicy::AtCompletion,
@@ -260,12 +262,14 @@ impl DueJob<'_> {
     async fn run(
         &self,
         lease: Lease,
+        granted: &EntityState,
         tick: Timestamp,
         sent: Duration,
     ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
         let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
         let started = store.env().monotonic();
-        let mut renewer = LeaseRenewer::new(store, lease, job.lease, sent).ending(deadline);
+        let renewer = LeaseRenewer::start(store, lease.clone(), granted, job.lease, sent, deadline);
+        let Ok(mut renewer) = renewer.await else { return Ok((log_lost(job, tick, &lease), None)) };
         let answer = self.call(&mut renewer, tick, started).await;
         let took = store.env().monotonic().saturating_sub(started);
         match answer {

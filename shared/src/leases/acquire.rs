@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     engine::{
-        lease_renewer::LeaseRenewer,
+        lease_renewer::{LeaseLost, LeaseRenewer, judged_at},
         store::{ATTEMPT, StoreError},
     },
     protocol::{
@@ -86,10 +86,15 @@ impl Wait<'_> {
         let mut sent = self.monotonic();
         let mut answer = self.write(&request).await?;
         loop {
-            answer = match wait_step(answer, self.now(), asked) {
+            let now = judged_at(&answer, self.leases.store.env());
+            answer = match wait_step(answer, now, asked) {
                 WaitStep::Granted(lease, state) => {
-                    let renewer = LeaseRenewer::new(&self.leases.store, lease, request.length, sent).ending(self.end);
-                    return Ok(self.guard(renewer, state));
+                    let (store, length, end) = (&self.leases.store, self.length, self.end);
+                    match LeaseRenewer::start(store, lease, &state, length, sent, end).await {
+                        Ok(renewer) => return Ok(self.guard(renewer, state)),
+                        // A wrong clock had dated the lease's end too early, and another holder took over.
+                        Err(LeaseLost) => self.look().await?.unwrap_or(Acquired::Empty),
+                    }
                 }
                 WaitStep::Await { seen, held, asks } => {
                     self.pause(&held, &seen, asks.then_some(&mut asked)).await?;
@@ -97,7 +102,8 @@ impl Wait<'_> {
                 }
                 WaitStep::TakeOver(seen) => {
                     // The request keeps its holder nonce, so that an earlier request that landed is recognised.
-                    request = Acquire { now: self.now(), length: self.length()?, ..request };
+                    let now = self.leases.store.env().reached();
+                    request = Acquire { now, length: self.length_from(now)?, ..request };
                     sent = self.monotonic();
                     let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
                     if let Acquired::Granted(lease, _) = &answer {
@@ -142,21 +148,16 @@ impl Wait<'_> {
         self.leases.store.env().monotonic()
     }
 
-    fn length(&self) -> Result<Duration, LeaseError> {
+    fn length_from(&self, now: Timestamp) -> Result<Duration, LeaseError> {
         let left = self.end.saturating_sub(self.monotonic());
-        if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.length.min(left)) }
+        let length = self.length.min(left);
+        if left.is_zero() { Err(LeaseError::OutOfTime) } else { Ok(self.leases.store.env().lease_from(now, length)) }
     }
 
     fn request(&self) -> Result<Acquire, LeaseError> {
-        let env = self.leases.store.env();
-        Ok(Acquire {
-            entity: self.key.clone(),
-            kind: LeaseKind::Exclusive,
-            holder: env.nonce(),
-            info: self.leases.info.clone(),
-            now: env.now(),
-            length: self.length()?,
-        })
+        let (now, length) = (self.now(), self.length_from(self.now())?);
+        let (entity, holder, info) = (self.key.clone(), self.leases.store.env().nonce(), self.leases.info.clone());
+        Ok(Acquire { entity, kind: LeaseKind::Exclusive, holder, info, now, length })
     }
 
     /// Returns how long to retry one request. The time suffices for at least one attempt.
@@ -190,8 +191,9 @@ impl Wait<'_> {
         }
         let waited = self.monotonic().saturating_sub(self.began);
         let pause = self.leases.store.env().jittered((waited / 10).clamp(SOONEST, LATEST) * self.slowed);
-        let runs = held.expires_at.since(self.now());
-        self.leases.store.env().sleep(pause.min(runs).min(left)).await;
+        // Around its end, the lease is only known to have expired once the store's next second has begun.
+        let runs = Some(held.expires_at.since(self.now())).filter(|runs| !runs.is_zero());
+        self.leases.store.env().sleep(pause.min(runs.unwrap_or(pause)).min(left)).await;
         Ok(())
     }
 

@@ -89,7 +89,7 @@ impl LeaseView {
         self.held().and_then(|held| held.holder.drawn_at())
     }
 
-    /// Returns the time at which the lease expires unless it is renewed, by its holder's clock.
+    /// Returns the time at which the lease expires unless it is renewed, by the store's time.
     /// `None` if the entity is free.
     pub fn until(&self) -> Option<Timestamp> {
         self.held().map(|held| held.expires_at)

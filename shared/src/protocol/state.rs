@@ -54,7 +54,7 @@ pub struct Held {
     /// The nonce of the acquire call that was granted the lease.
     pub holder: Nonce,
     pub kind: LeaseKind,
-    /// The end of the lease, by the holder's clock.
+    /// The end of the lease, by the store's time.
     pub expires_at: Timestamp,
 }
 

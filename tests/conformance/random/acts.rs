@@ -192,7 +192,9 @@ impl Case<'_> {
             }
             Kind::Renew => {
                 let Some(lease) = lease else { return Ok(()) };
-                if let Some(Renewed::Renewed(state)) = self.run(&Renew { lease: &lease, now, length }).await? {
+                if let Some(Renewed::Renewed(state)) =
+                    self.run(&Renew { lease: &lease, now, length, wrong: None }).await?
+                {
                     self.states.push(state);
                 }
             }

@@ -16,21 +16,6 @@ pub fn minute(number: u32) -> Timestamp {
     START + number * MINUTE
 }
 
-#[derive(Debug, Clone, Copy)]
-pub struct Ahead(pub TokioClock, pub Duration);
-
-impl Clock for Ahead {
-    fn now(&self) -> Timestamp {
-        self.0.now() + self.1
-    }
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
-
 #[derive(Debug, Clone, Default)]
 pub struct Runs(Arc<Mutex<Vec<(String, Timestamp, u64)>>>);
 

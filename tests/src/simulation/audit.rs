@@ -12,6 +12,7 @@ use webhook_serializer::protocol::{
 };
 
 use super::{
+    exclusion,
     handler::{DeliveryTraits, EFFECTS},
     history::{Call, DeliveryName, History, Rewound, SettledRecord, Start},
     jobs,
@@ -79,6 +80,9 @@ pub fn final_audit(world: &World) -> Vec<String> {
         starts(history, &mut mistakes);
         runs_again(history, &mut mistakes);
         effects(history, &mut mistakes);
+        if world.profile.excludes_in_time() {
+            exclusion::audit(history, &mut mistakes);
+        }
         for call in history.calls.values() {
             superseded(world, history, call, &mut mistakes);
             account(world, history, &states, &left, call, &mut mistakes);

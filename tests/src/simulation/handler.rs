@@ -18,6 +18,7 @@ use crate::rules::Rule;
 
 use super::{
     destination::{Reaction, Start},
+    exclusion::WorkUnderWay,
     history::{DeliveryName, Effect, TraceEvent},
     mutation::Mutator,
     node::{Node, pause},
@@ -188,6 +189,7 @@ impl SimulatedHandler {
     ) -> Result<Outcome, HandlerError> {
         let world = &self.node.world;
         let token = context.token().0;
+        let _work = WorkUnderWay::begin(&self.node, &key(entity), token);
         let worst = runs.iter().position(|run| run.behaviour != Behaviour::Well).unwrap_or(0);
         let (behaviour, took) = (runs[worst].behaviour, runs.iter().map(|run| run.took).max().unwrap_or_default());
         let source = runs[0].traits.source();

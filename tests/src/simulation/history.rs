@@ -6,9 +6,9 @@ use std::{
     time::Duration,
 };
 
-use webhook_serializer::protocol::entity::IdentityHash;
+use webhook_serializer::protocol::entity::{EntityKey, IdentityHash};
 
-use super::{attempt_audit::AttemptAudit, jobs, random::DecisionId, world::label};
+use super::{attempt_audit::AttemptAudit, exclusion::Work, jobs, random::DecisionId, world::label};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryName {
@@ -257,6 +257,11 @@ pub struct History {
     pub ticks_recorded: Vec<jobs::TickRecord>,
     /// Sequences of redriven or deferred deliveries.
     pub late: BTreeSet<(usize, u64)>,
+    pub works: Vec<Work>,
+    /// The nodes that froze, and when.
+    pub freezes: Vec<(u32, Duration)>,
+    /// The entities whose lease an operator ended by force, each with its next token.
+    pub forced: Vec<(EntityKey, u64)>,
     pub reached: BTreeMap<&'static str, u32>,
 }
 

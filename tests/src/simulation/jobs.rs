@@ -11,6 +11,7 @@ use webhook_serializer::{
     handler::Isolation,
     jobs::{Context, Job, JobError, Jobs, Missed, OnCrash, Outcome, Ticker, switch::Switch},
     protocol::{
+        entity::EntityKey,
         format::attribute as a,
         state::HolderInfo,
         table::{Action, Change, Key, TableName, Value, Write},
@@ -22,6 +23,7 @@ use webhook_serializer::{
 use crate::rules::Rule;
 
 use super::{
+    exclusion::WorkUnderWay,
     handler::seconds,
     history::TraceEvent,
     mutation::Mutator,
@@ -116,6 +118,8 @@ fn jobs(node: &Node) -> Jobs {
 async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
     let world = &node.world;
     let (job, tick, token) = (context.job().to_owned(), minute_of(context.tick().as_millis()), context.token().0);
+    let entity = EntityKey::parse(&format!("cron/{job}")).expect("a key");
+    let _work = WorkUnderWay::begin(&node, &entity, token);
     world.trace(TraceEvent::Tick {
         node: node.number,
         job: job.clone(),

@@ -83,6 +83,7 @@ pub const CONTROLS: &[(Rule, Option<u64>)] = &[
     (Rule::DeferredSupersedes, Some(0)),
     (Rule::RepeatsWithinAPeriod, Some(3)),
     (Rule::RefusalBlocks, Some(69)),
+    (Rule::OwnClockDecides, Some(0)),
 ];
 
 pub fn is_of_a_restore(rule: Rule) -> bool {
@@ -396,6 +397,10 @@ impl Mutator {
 
     pub fn keeps(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| notes.keep.remove(entity))
+    }
+
+    pub fn ignores_dates(&self) -> bool {
+        self.is(Rule::OwnClockDecides)
     }
 
     pub fn erases_all(&self) -> bool {

@@ -95,12 +95,14 @@ impl NodeSlot {
         let random = draw.between(0, u64::MAX);
         let wild = self.world.is_active();
         let mut offset = |limit: i64| draw.between(0, 2 * limit as u64) as i64 - limit;
-        let skew = self.world.profile.skew;
+        let (skew, dated) = (self.world.profile.skew, self.world.profile.dated);
         let (offset, rate) = match skew {
             _ if !wild => (0, 1.0),
             Skew::None => (0, 1.0),
             Skew::Seconds => (offset(3000), 1.0),
             Skew::Rates => (offset(3000), [0.5, 0.8, 1.0, 1.0, 1.25, 2.0][draw.between(0, 5) as usize]),
+            Skew::Minutes if dated => (offset(900_000), 1.0),
+            Skew::Days if dated => (offset(86_400_000), 1.0),
             Skew::Minutes => (offset(900_000), [0.5, 1.0, 2.0][draw.between(0, 2) as usize]),
             Skew::Days => (offset(86_400_000), [0.5, 1.0, 2.0][draw.between(0, 2) as usize]),
             Skew::SlowIngests => (0, if self.number < FIRST_INGEST { 2.0 } else { 0.5 }),
@@ -195,6 +197,8 @@ impl Node {
                         frozen = true;
                         self.world.trace(TraceEvent::Froze { node: self.number });
                         self.world.record_death(self.number);
+                        let at = self.world.elapsed();
+                        self.world.with_history(|history| history.freezes.push((self.number, at)));
                         alarm = Box::pin(pause(length));
                         Next::Thaw
                     }

@@ -20,19 +20,12 @@ pub enum Skew {
     Seconds,
     /// Clocks differ by seconds, and run up to twice too fast or too slow.
     Rates,
-    /// Clocks differ by up to 15 minutes, at any of these rates.
+    /// Clocks differ by up to 15 minutes and, if the store's replies have no date, run at any of these rates.
     Minutes,
-    /// Clocks differ by up to a day, at any of these rates.
+    /// Clocks differ by up to a day and, if the store's replies have no date, run at any of these rates.
     Days,
     /// Ingest's clocks run at half the rate, workers' at twice the rate.
     SlowIngests,
-}
-
-impl Skew {
-    /// Returns whether a renewed lease may look expired to another node.
-    pub fn takes_over_live_leases(self) -> bool {
-        matches!(self, Skew::Rates | Skew::Minutes | Skew::Days)
-    }
 }
 
 /// The faults of a run. Rates are in thousandths.
@@ -44,6 +37,8 @@ pub struct Profile {
     pub lasts: Duration,
     pub rounds: u64,
     pub skew: Skew,
+    /// The store's replies have a `Date`. Without it, processes trust their own clocks.
+    pub dated: bool,
     pub table: u64,
     pub queue: u64,
     pub copies: u64,
@@ -98,6 +93,7 @@ impl Profile {
             lasts: Duration::from_secs(20),
             rounds: 1,
             skew: Skew::None,
+            dated: true,
             table: 0,
             queue: 0,
             copies: 0,
@@ -173,6 +169,7 @@ impl Profile {
             loss: None,
             destination_outage: None,
             unnamed: 0,
+            dated: false,
             ..Self::drawn(seed)
         };
         if is_of_a_restore(mutation) {
@@ -213,6 +210,7 @@ impl Profile {
                 unnamed: 1000,
                 ..self
             },
+            Rule::OwnClockDecides => Self { deliveries: 32, skew: Skew::Minutes, dated: true, ..self },
             Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
             Rule::VoidUnconditionally => Self {
                 entities: 1,
@@ -363,6 +361,7 @@ impl Profile {
             rounds: of(&[1, 1, 1, 1, 1, 2]),
             skew: [Skew::None, Skew::Seconds, Skew::Rates, Skew::Minutes, Skew::Days]
                 [of(&[0, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4]) as usize],
+            dated: RandomStream::new(seed, actor::PROFILE).at(7).happens(700),
             table: of(&[0, 10, 30, 80, 200]),
             queue: of(&[0, 10, 50, 200]),
             copies: of(&[0, 50, 300]),
@@ -400,6 +399,20 @@ impl Profile {
             drawn.unnamed = 250;
         }
         Self { hours: if drawn.erases > 0 { drawn.hours } else { 0 }, ..drawn }
+    }
+
+    /// Returns whether a renewed lease may look expired to another node.
+    pub fn takes_over_live_leases(&self) -> bool {
+        match self.skew {
+            Skew::None | Skew::Seconds => false,
+            Skew::Minutes | Skew::Days => !self.dated,
+            Skew::Rates | Skew::SlowIngests => true,
+        }
+    }
+
+    /// Returns whether at most one holder works at a time: clocks run at the right rate, and the store's time decides.
+    pub fn excludes_in_time(&self) -> bool {
+        self.dated && !self.takes_over_live_leases()
     }
 
     /// Returns whether clocks are so close that a recreated row starts above the erased numbers.

@@ -3,14 +3,17 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use webhook_serializer::protocol::table::{
-    Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+use webhook_serializer::{
+    protocol::table::{
+        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    },
+    time::Timestamp,
 };
 
 use super::{
@@ -152,7 +155,27 @@ impl NodeTable {
         fault
     }
 
+    /// Makes a call. Its reply has a `Date`, which shows the true time to the second.
     async fn call<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        writes: bool,
+        act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
+    ) -> Result<T, TableError> {
+        let (sent, date, world) = (self.node.env.monotonic(), Arc::new(AtomicU64::new(0)), self.node.world.clone());
+        let seconds = date.clone();
+        let act = move || {
+            seconds.store(world.true_millis() / 1000, Relaxed);
+            act()
+        };
+        let replied = self.perform(name, writes, act).await;
+        if replied.is_ok() && self.node.world.profile.dated && !self.mutator.ignores_dates() {
+            self.node.env.note_reply(Timestamp::from_secs(date.load(Relaxed)), sent);
+        }
+        replied
+    }
+
+    async fn perform<T: Send + 'static>(
         &self,
         name: &'static str,
         writes: bool,

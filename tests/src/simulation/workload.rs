@@ -28,6 +28,7 @@ use webhook_serializer::{
 };
 
 use super::{
+    exclusion::WorkUnderWay,
     handler::{DeliveryTraits, SimulatedHandler, seconds},
     history::{Call, DeliveryName, Effect, TraceEvent},
     loss::RESTORER,
@@ -318,9 +319,11 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     world.mark("an exclusive lease is granted");
     let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
     let effect = Effect { entity, claimed: token, token, sequence: None, remembers };
+    let work = WorkUnderWay::begin(node, &key(entity), token);
     world.apply_effect(node, effect);
     guard.hold(node.env.sleep(holds)).await?;
     world.apply_effect(node, effect);
+    drop(work);
     if holds.as_millis().is_multiple_of(2) {
         return guard.release().await;
     }

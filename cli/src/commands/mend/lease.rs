@@ -34,6 +34,8 @@ enum Command {
     List(List),
     /// Run a program while holding the lease of a key
     Run(run::Run),
+    #[command(hide = true)]
+    Exec(run::Exec),
     /// Take a lease away, so that later writes of its holder are refused
     Release(Release),
 }
@@ -179,6 +181,7 @@ impl Lease {
             Command::Get(get) => get.run().await,
             Command::List(list) => list.run().await,
             Command::Run(run) => run.run().await,
+            Command::Exec(exec) => exec.run(),
             Command::Release(release) => release.run().await,
         }
     }

@@ -10,7 +10,10 @@ use super::{
     suspects::Turn,
 };
 use crate::{
-    engine::{lease_renewer::LeaseRenewer, store::StoreError},
+    engine::{
+        lease_renewer::{LeaseRenewer, judged_at},
+        store::StoreError,
+    },
     protocol::{
         entity::{EntityKey, FencingToken},
         lease::{Acquire, Acquired, TakeOver},
@@ -83,14 +86,9 @@ impl Drainer {
 
     fn request(&self, entity: &EntityKey) -> Acquire {
         let env = self.store.env();
-        Acquire {
-            entity: entity.clone(),
-            kind: LeaseKind::Drain,
-            holder: env.nonce(),
-            info: self.info.clone(),
-            now: env.now(),
-            length: self.settings.lease,
-        }
+        let (now, holder, info) = (env.now(), env.nonce(), self.info.clone());
+        let length = env.lease_from(now, self.settings.lease);
+        Acquire { entity: entity.clone(), kind: LeaseKind::Drain, holder, info, now, length }
     }
 }
 
@@ -108,10 +106,11 @@ impl LeaseRequest<'_> {
         };
         loop {
             let look = (env.monotonic() < self.give_up).then_some(self.look);
-            let left = drainer.now_left(self.deadline);
-            let expired = match acquire_step(answer, env.now(), left, look, self.patience) {
+            let (now, left) = (judged_at(&answer, env), drainer.now_left(self.deadline));
+            let expired = match acquire_step(answer, now, left, look, self.patience) {
                 AcquireStep::Granted(lease, state) => {
-                    let renewer = LeaseRenewer::new(&drainer.store, lease, drainer.settings.lease, self.sent);
+                    let (store, length, sent) = (&drainer.store, drainer.settings.lease, self.sent);
+                    let renewer = LeaseRenewer::start(store, lease, &state, length, sent, Duration::MAX).await?;
                     return Ok(Acquisition::Granted(renewer, state));
                 }
                 AcquireStep::NothingToDo => return Ok(Acquisition::NothingToDo),
@@ -137,7 +136,7 @@ impl LeaseRequest<'_> {
                     }
                     Some(seen)
                 }
-                AcquireStep::LookWithin(wait) => match self.look(wait).await? {
+                AcquireStep::LookWithin(wait) => match self.look(wait.max(FIRST_LOOK)).await? {
                     Some(refusal) => {
                         answer = refusal;
                         continue;
@@ -169,7 +168,8 @@ impl LeaseRequest<'_> {
         let Drainer { store, observer, .. } = self.drainer;
         self.sent = store.env().monotonic();
         // The request keeps its holder nonce, so that `judge` recognises an earlier request that landed.
-        self.request.now = store.env().now();
+        self.request.now = store.env().reached();
+        self.request.length = store.env().lease_from(self.request.now, self.drainer.settings.lease);
         let answer = store.run(&TakeOver { request: self.request.clone(), seen }, patience).await?;
         if let Acquired::Granted(lease, _) = &answer {
             observer.observe(&Event::TakenOver { entity: &self.request.entity, token: lease.token() });

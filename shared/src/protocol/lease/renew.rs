@@ -18,6 +18,9 @@ pub struct Renew<'a> {
     pub lease: &'a Lease,
     pub now: Timestamp,
     pub length: Duration,
+    /// The lease's end in the row, if it was written by a wrong clock. The renewal then replaces it even by an
+    /// earlier end.
+    pub wrong: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,8 +35,12 @@ impl Operation for Renew<'_> {
 
     fn write(&self) -> Write {
         let until = (self.now + self.length.min(LONGEST_LEASE)).as_millis();
-        let condition =
-            Condition::All(vec![self.lease.mine(), Condition::compare(a::EXPIRES_AT, Comparison::Less, until)]);
+        let is_earlier = Condition::compare(a::EXPIRES_AT, Comparison::Less, until);
+        let is_replaced = match self.wrong {
+            Some(wrong) => Condition::Any(vec![is_earlier, Condition::equal(a::EXPIRES_AT, wrong.as_millis())]),
+            None => is_earlier,
+        };
+        let condition = Condition::All(vec![self.lease.mine(), is_replaced]);
         self.lease.update(condition, vec![Change::set(a::EXPIRES_AT, until)])
     }
 

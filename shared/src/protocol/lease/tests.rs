@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     protocol::{
         fixtures::{LENGTH, NOW, after, held, next_token, refused, state},
+        memory::evaluate,
         operation::Operation,
         table::{Row, Written},
     },
@@ -33,13 +34,26 @@ fn token_shows_whether_unanswered_release_landed() {
 #[test]
 fn token_shows_whether_unanswered_renewal_landed() {
     let (lease, _, row) = held(LeaseKind::Drain, 1);
-    let renew = Renew { lease: &lease, now: NOW + LENGTH / 3, length: LENGTH };
+    let renew = Renew { lease: &lease, now: NOW + LENGTH / 3, length: LENGTH, wrong: None };
     let landed = after(&renew, &row);
     assert_eq!(refused(&renew, &landed), Renewed::Renewed(state(&landed)));
     assert_eq!(refused(&renew, &next_token(&landed)), Renewed::Lost);
     let released = after(&Release { lease: &lease }, &row);
     assert_eq!(refused(&renew, &released), Renewed::Lost);
     assert_eq!(renew.judge(Written::Refused(None)), Ok(Renewed::Lost));
+}
+
+#[test]
+fn renewal_shortens_only_a_wrong_lease() {
+    let (lease, granted, row) = held(LeaseKind::Exclusive, 1);
+    let written = granted.held.map(|held| held.expires_at);
+    let ends = |wrong| {
+        let renew = Renew { lease: &lease, now: NOW, length: LENGTH / 2, wrong };
+        evaluate(&renew.write(), Some(&row)).map(|after| after.and_then(|after| after.number(a::EXPIRES_AT))).ok()
+    };
+    assert_eq!(ends(None), None);
+    assert_eq!(ends(Some(NOW)), None, "another write has replaced it");
+    assert_eq!(ends(written), Some(Some((NOW + LENGTH / 2).as_millis())));
 }
 
 #[test]

@@ -88,13 +88,13 @@ impl<E: Exporter> Outbox<E> {
     /// Stores the invocation's deadline. A deadline in the past is ignored, because `cargo
     /// lambda watch` gives one in 1970.
     pub(super) fn invoked(&self, deadline: Timestamp) {
-        let told = if deadline > self.env.now() { deadline.as_millis() } else { u64::MAX };
+        let told = if deadline > self.env.machine_now() { deadline.as_millis() } else { u64::MAX };
         self.deadline.store(told, Relaxed);
     }
 
     pub(super) async fn send(&self) {
         let deadline = Timestamp::from_millis(self.deadline.load(Relaxed));
-        let left = deadline.since(self.env.now()).saturating_sub(MARGIN);
+        let left = deadline.since(self.env.machine_now()).saturating_sub(MARGIN);
         if left < LEAST {
             return;
         }
@@ -185,7 +185,7 @@ mod tests {
 
         async fn sends(&self, left: Duration) -> (usize, usize) {
             drop(self.tracer.build(SpanBuilder::from_name("one")));
-            self.outbox.invoked(self.env.now() + left);
+            self.outbox.invoked(self.env.machine_now() + left);
             self.outbox.send().await;
             (self.exporter.asked.load(Relaxed), self.exporter.spans.load(Relaxed))
         }

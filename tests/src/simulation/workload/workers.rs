@@ -96,7 +96,7 @@ async fn process(
         },
     });
     let event = SqsEvent { records: records.collect() };
-    let deadline = node.env.now() + function;
+    let deadline = node.env.machine_now() + function;
     let failure = slot.worker_failure();
     let alive = node.run(&failure, worker.process(event, deadline));
     let mut alive = std::pin::pin!(alive);

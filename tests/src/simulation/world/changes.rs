@@ -172,6 +172,9 @@ impl World {
         }
         let mut inner = self.inner();
         let at_time = self.start.elapsed();
+        if how == "force released" {
+            inner.history.forced.push((key(entity), token));
+        }
         if how == "set back" {
             let rewound = Rewound { entity, from: head + 1, through: change.old.head, token, at };
             mistakes.extend(inner.history.record_rewind(rewound));
@@ -190,7 +193,7 @@ impl World {
             granted: change.old.granted,
             is_late: inner.history.is_late,
             is_restoring: node == RESTORER,
-            clocks_lie: self.profile.skew.takes_over_live_leases(),
+            clocks_lie: self.profile.takes_over_live_leases(),
             is_mute: inner.outages.iter().any(|outage| outage.service == Service::EntityWrites),
             time: at_time,
             seed: self.plan.seed,

@@ -1,4 +1,4 @@
-use std::{fs::File, io, process::ExitStatus};
+use std::{ffi::OsStr, fs::File, future::poll_fn, io, process::ExitStatus, task::Poll};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::{
@@ -21,28 +21,74 @@ pub(super) struct Program {
     terminal: Option<File>,
 }
 
-pub(super) struct PassedOn {
-    interrupted: Arrivals,
-    terminated: Arrivals,
-    hung_up: Arrivals,
-    continued: Arrivals,
+/// The signals that are passed on to the program. All but SIGCONT would end this process, and the program would continue
+/// without a lease.
+const PASSED_ON: &[Signal] = &[
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::TRAP,
+    Signal::ABORT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::ALARM,
+    Signal::TERM,
+    Signal::CONT,
+    Signal::XCPU,
+    Signal::XFSZ,
+    Signal::VTALARM,
+    Signal::PROF,
+    Signal::IO,
+    Signal::SYS,
+    #[cfg(target_os = "linux")]
+    Signal::POWER,
+    #[cfg(target_os = "linux")]
+    Signal::STKFLT,
+];
+
+pub(super) struct Signals {
+    passed_on: Vec<(Signal, Arrivals)>,
     /// Receives the terminal's Ctrl-Z signal. This signal is not passed on, because a suspended program would lose its
     /// lease.
     suspended: Arrivals,
     child: Arrivals,
 }
 
-impl PassedOn {
+impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
+        let arrivals = |signal_: Signal| signal(SignalKind::from_raw(signal_.as_raw()));
+        let passed_on = PASSED_ON.iter().map(|passed_on| Ok((*passed_on, arrivals(*passed_on)?)));
         Ok(Self {
-            interrupted: signal(SignalKind::interrupt())?,
-            terminated: signal(SignalKind::terminate())?,
-            hung_up: signal(SignalKind::hangup())?,
-            continued: signal(SignalKind::from_raw(Signal::CONT.as_raw()))?,
-            suspended: signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?,
+            passed_on: passed_on.collect::<io::Result<_>>()?,
+            suspended: arrivals(Signal::TSTP)?,
             child: signal(SignalKind::child())?,
         })
     }
+}
+
+/// Waits for the next signal to pass on.
+async fn next(passed_on: &mut [(Signal, Arrivals)]) -> Signal {
+    poll_fn(|context| {
+        let mut arrived = passed_on.iter_mut();
+        let arrived = arrived.find_map(|(signal, arrivals)| arrivals.poll_recv(context).is_ready().then_some(*signal));
+        arrived.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
+}
+
+/// Returns a command that runs `program` in a process that ends when this process ends, even by SIGKILL.
+///
+/// Only Linux offers this. The process must ask for it itself, so `lease exec` does, and then becomes the program.
+#[cfg(target_os = "linux")]
+pub(super) fn ending_with_this_process(program: &OsStr) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["lease", "exec", &std::process::id().to_string(), "--"]).arg(program);
+    command
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn ending_with_this_process(program: &OsStr) -> Command {
+    Command::new(program)
 }
 
 impl Program {
@@ -53,14 +99,11 @@ impl Program {
         Ok(Self { child, group, has_ended: false, terminal: None })
     }
 
-    pub(super) async fn wait(&mut self, signals: &mut PassedOn) -> io::Result<ExitStatus> {
+    pub(super) async fn wait(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let status = loop {
             tokio::select! {
                 status = self.child.wait() => break status?,
-                _ = signals.interrupted.recv() => self.signal(Signal::INT),
-                _ = signals.terminated.recv() => self.signal(Signal::TERM),
-                _ = signals.hung_up.recv() => self.signal(Signal::HUP),
-                _ = signals.continued.recv() => self.signal(Signal::CONT),
+                signal = next(&mut signals.passed_on) => self.signal(signal),
                 _ = signals.suspended.recv() => {}
                 _ = signals.child.recv() => self.go_on_if_stopped(),
             }

@@ -1,14 +1,15 @@
 use std::{
-    ffi::OsString,
-    io::ErrorKind,
-    process::{ExitCode, ExitStatus},
+    ffi::{OsStr, OsString},
+    io::{self, ErrorKind},
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode, ExitStatus},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
+use nix::sys::signal::{SigSet, Signal};
 use serializer::output;
-use tokio::process::Command;
 use webhook_serializer::{
     leases::{LeaseError, Terms},
     protocol::entity::EntityKey,
@@ -16,7 +17,7 @@ use webhook_serializer::{
 
 use super::{
     leases,
-    program::{PassedOn, Program},
+    program::{Program, Signals, ending_with_this_process},
 };
 use crate::commands::target::Target;
 
@@ -37,10 +38,10 @@ const NOT_FOUND: u8 = 127;
     after_help = "The lease is renewed while the program runs, and released when it ends. The program's environment has\n\
                        SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: a receiver that remembers the newest token\n\
                        can refuse effects that carry an older one.\n\n\
-                       SIGINT, SIGTERM and SIGHUP are passed on to the program's process group. Ctrl-Z does not suspend\n\
-                       it, because the lease would be lost. Background processes that outlive the program have no lease.\n\
-                       If this command is killed by SIGKILL, the program continues without a lease, and only the fencing\n\
-                       token keeps its late effects out.\n\n\
+                       Signals that would end this command are passed on to the program's process group. Ctrl-Z does not\n\
+                       suspend it, because the lease would be lost. If SIGKILL ends this command, Linux kills the program\n\
+                       too. Its child processes, and on other systems the program itself, then continue without a lease, as\n\
+                       do background processes that outlive the program: only the fencing token keeps late effects out.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   another holder had the lease for the whole wait; the program was not started\n  \
                        76   the lease was lost; the program was killed if it still ran; another holder may work already\n  \
@@ -84,16 +85,14 @@ impl Run {
         };
         let token = guard.lease().token().to_string();
         // From here on, signals go to the program. The lease is released when the program ends.
-        let mut signals = PassedOn::listen()?;
-        let mut command = Command::new(program);
+        let mut signals = Signals::listen()?;
+        let mut command = ending_with_this_process(program);
         command.args(arguments).env("SERIALIZER_KEY", self.key.as_str()).env("SERIALIZER_TOKEN", token);
         let mut running = match Program::start(command) {
             Ok(running) => running,
             Err(error) => {
-                output::complain(format_args!("{name} cannot be started: {error}"));
                 guard.release().await?;
-                let is_missing = error.kind() == ErrorKind::NotFound;
-                return Ok(ExitCode::from(if is_missing { NOT_FOUND } else { NOT_EXECUTABLE }));
+                return Ok(not_started(program, &error));
             }
         };
         let (lost, end) = match guard.hold(running.wait(&mut signals)).await {
@@ -120,6 +119,34 @@ impl Run {
         output::complain(format_args!("{lost}; {name} {end}, and another holder may already work on {}", self.key));
         Ok(ExitCode::from(LOST))
     }
+}
+
+/// Becomes the program of a `lease run`. If the process of that `lease run` ends, the kernel kills this process.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// The process of `lease run`
+    parent: u32,
+    #[arg(last = true, required = true)]
+    program: Vec<OsString>,
+}
+
+impl Exec {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let (program, arguments) = self.program.split_first().context("no program was given: write it after `--`")?;
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+        // The parent may have ended before the kernel knew.
+        ensure!(std::os::unix::process::parent_id() == self.parent, "`lease run` starts this command, and nobody else");
+        let error = Command::new(program).args(arguments).exec();
+        // The failed call has reset SIGPIPE, which would end this process if nobody reads the message.
+        SigSet::from(Signal::SIGPIPE).thread_block()?;
+        Ok(not_started(program, &error))
+    }
+}
+
+fn not_started(program: &OsStr, error: &io::Error) -> ExitCode {
+    output::complain(format_args!("{} cannot be started: {error}", program.to_string_lossy()));
+    ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
 }
 
 fn code_of(status: ExitStatus) -> ExitCode {

@@ -15,8 +15,7 @@ use webhook_serializer::{
 
 use super::finding::Finding;
 
-/// The largest accepted difference between this machine's clock and the clock of AWS. A larger difference makes the
-/// printed ages wrong.
+/// The largest accepted difference between this machine's clock and the clock of AWS.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
 /// Parameter Store's default quota, in reads a second.
@@ -44,7 +43,7 @@ pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
         Ok(Reply { what, date }) => {
             let arn = what.text(&["GetCallerIdentityResult", "Arn"]);
             let caller = Finding::ok(CHECK, format!("{arn} in {}", services.region()));
-            (vec![caller, clock(date.as_deref(), env.now())], true)
+            (vec![caller, clock(date.as_deref(), env.machine_now())], true)
         }
         Err(refusal @ Refusal::Silent(_)) => {
             let advice =
@@ -75,11 +74,9 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
         }
         off => Finding::warning(
             CHECK,
-            format!(
-                "this machine's clock is {} {side} AWS's clock, and the ages shown here are wrong by as much",
-                duration(off)
-            ),
-            "set the clock: AWS refuses requests if it is 5 min off. Deliveries and their sequence do not depend on it",
+            format!("this machine's clock is {} {side} AWS's clock", duration(off)),
+            "set the clock: AWS refuses requests if it is 5 min off. Deliveries, their sequence and leases do not \
+             depend on it",
         ),
     }
 }

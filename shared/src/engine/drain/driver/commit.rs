@@ -35,6 +35,7 @@ impl Driver<'_> {
         let lease = self.renewer.lease().clone();
         // This loop repeats only if new deliveries have arrived or the entity was put on hold.
         loop {
+            let sent = self.monotonic();
             let settling = if self.drain.is_last(decision.last()) {
                 Settling::Releases(self.last_under(&lease, &decision))
             } else {
@@ -43,7 +44,6 @@ impl Driver<'_> {
             let is_on_hold = self.drain.state().hold.since().is_some();
             let commit = Commit { settling, writes: &writes, is_on_hold };
             let token = store.env().nonce();
-            let sent = self.monotonic();
             let all = commit.all();
             let transact = store.transact(&all, token.as_str(), self.patience());
             let (answer, spilled) = tokio::join!(transact, self.spill_ahead(&decision));

@@ -43,7 +43,8 @@ impl Driver<'_> {
     pub(super) fn settle_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> Settle<'l> {
         let is_over = self.slot.is_isolated() || self.monotonic() >= self.began + self.pace.slice;
         let hands_over = self.drain.hands_over(decision.last(), is_over);
-        Settle { lease, decision, now: self.now(), length: self.renewer.length(), hands_over }
+        let now = self.now();
+        Settle { lease, decision, now, length: self.renewer.length_from(now), hands_over }
     }
 
     pub(super) fn last_under<'l>(&self, lease: &'l Lease, decision: &'l Decision) -> SettleAndRelease<'l> {

@@ -1,0 +1,112 @@
+//! Leases among processes whose clocks are wrong by up to a day. The store's time decides.
+
+use tests::{
+    clock::TokioClock,
+    dated::{DatedTable, WrongClock},
+    prelude::*,
+};
+use webhook_serializer::{engine::store::Store, leases::LeaseError};
+
+const SECOND: i64 = 1000;
+const DAY: i64 = 86_400 * SECOND;
+
+/// Clocks of two processes, in milliseconds ahead.
+const CLOCKS: [[i64; 2]; 8] = [
+    [0, 16 * SECOND],
+    [0, -16 * 60 * SECOND],
+    [0, DAY],
+    [0, -DAY],
+    [16 * SECOND, 0],
+    [-16 * 60 * SECOND, 0],
+    [DAY, -DAY],
+    [-DAY, DAY],
+];
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+struct Place {
+    clock: TokioClock,
+    world: World,
+    table: Arc<FaultyTable>,
+}
+
+impl Place {
+    /// Returns a place with a request time of 3 ms. The store's clock shows `phase` milliseconds of its second.
+    async fn new(phase: u64) -> Self {
+        let clock = TokioClock::start();
+        clock.sleep(Duration::from_millis(phase)).await;
+        let mut world = World::by(WrongClock(clock, 0).env(1));
+        let table = world.break_table(|_| Fault::Slow(Duration::from_millis(3)));
+        Self { clock, world, table }
+    }
+
+    fn process(&self, ahead: i64) -> (Leases, Env) {
+        let env = WrongClock(self.clock, ahead).env(ahead.unsigned_abs() + 7);
+        let table = Arc::new(DatedTable::new(self.world.table.clone(), &env, self.clock));
+        (Leases::new(Store::new(table, env.clone()), "a process").observed_by(self.world.events.clone()), env)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_clocks_take_over_no_live_lease() {
+    for [holder, waiter] in CLOCKS {
+        for (length, phase) in [(1, 0), (1, 400), (1, 996), (15, 0), (15, 996), (900, 0)] {
+            let place = Place::new(phase).await;
+            let ((leases, env), (others, _)) = (place.process(holder), place.process(waiter));
+            let terms = Terms::default().lease(seconds(length));
+            let mut guard = leases.acquire(&entity(), terms).await.expect("it is free");
+            let hold = async {
+                guard.hold(env.sleep(seconds(60))).await.expect("the lease is never lost");
+                guard.release().await.expect("the lease is still held");
+            };
+            let wait = async {
+                let refused = others.acquire(&entity(), Terms::default().wait(seconds(50))).await;
+                let is_held = matches!(refused, Err(LeaseError::Contended { .. }));
+                assert!(is_held, "{holder} {waiter} {length} {phase}: {refused:?}");
+            };
+            tokio::join!(hold, wait);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_of_dead_holder_is_taken_over_despite_wrong_clocks() {
+    for ([holder, waiter], phase) in CLOCKS.into_iter().zip((0..).step_by(140)) {
+        let place = Place::new(phase).await;
+        let (leases, others) = (place.process(holder).0, place.process(waiter).0);
+        let begun = place.clock.monotonic();
+        drop(leases.acquire(&entity(), Terms::default()).await.expect("it is free"));
+        others.acquire(&entity(), Terms::default()).await.expect("it has expired").release().await.expect("it is held");
+        let waited = place.clock.monotonic() - begun;
+        // The length of a lease, a second for each side's knowledge of the store's time, and a poll.
+        assert!((seconds(15)..seconds(18)).contains(&waited), "{holder} {waiter}: {waited:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_first_lease_by_wrong_clock_costs_third_request() {
+    for (ahead, first, phase) in
+        [(0, 2, 0), (0, 2, 500), (0, 2, 996), (900, 2, 0), (-900, 2, 996), (DAY, 3, 0), (-DAY, 3, 0)]
+    {
+        let place = Place::new(phase).await;
+        let (leases, _) = place.process(ahead);
+        for expected in [first, 2] {
+            let before = place.table.requests();
+            leases.run(&entity(), Terms::default(), async |_| Ok::<_, Infallible>(())).await.expect("it is free");
+            assert_eq!(place.table.requests() - before, expected, "{ahead}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn embedded_dynamodb_dates_its_replies() {
+    let testbed = TestBed::start().await;
+    let env = WrongClock(TokioClock::start(), 0).env(1);
+    let store = testbed.engines.connect(&env, None).store;
+    assert_eq!(store.entity(&entity(), seconds(5)).await, Ok(None));
+    let by_machine = Env::system().now();
+    let apart = by_machine.since(env.now()).max(env.now().since(by_machine));
+    assert!(apart < seconds(60), "{apart:?}");
+}
