@@ -196,7 +196,7 @@ impl Sources {
     }
 
     #[cfg(any(test, feature = "verify"))]
-    pub(crate) fn origin(&self) -> &Origin {
+    pub fn origin(&self) -> &Origin {
         &self.origin
     }
 

@@ -1,5 +1,5 @@
 //! A worker with the ready-made handlers, and a handler `test` that aborts its process, blocks its thread, takes
-//! seconds or rejects, as the delivery says. That handler writes its starts into the file that `JOURNAL` names.
+//! seconds, hangs or rejects, as the delivery says. That handler writes its starts into the file that `JOURNAL` names.
 
 use std::{io::Write, path::PathBuf};
 
@@ -18,7 +18,7 @@ impl Aborting {
 }
 
 impl Handler for Aborting {
-    async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         self.note("started", delivery)?;
         self.note(&format!("process {}", std::process::id()), delivery)?;
         if delivery.delivery_id().as_str() == "abort" {
@@ -28,6 +28,12 @@ impl Handler for Aborting {
             loop {
                 std::thread::park();
             }
+        }
+        if delivery.delivery_id().as_str().starts_with("hang") {
+            std::future::pending::<()>().await;
+        }
+        if delivery.delivery_id().as_str().starts_with("second") {
+            context.env().sleep(std::time::Duration::from_secs(1)).await;
         }
         if delivery.delivery_id().as_str().starts_with("slow") {
             std::thread::sleep(std::time::Duration::from_secs(3));

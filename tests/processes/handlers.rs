@@ -55,9 +55,9 @@ async fn lease_is_renewed_while_handler_blocks_thread() {
 
 /// A deployment whose worker is a real process. Lease and visibility timeout are short.
 pub(super) struct Processes {
-    local: Local,
+    pub(super) local: Local,
     directory: PathBuf,
-    env: Env,
+    pub(super) env: Env,
 }
 
 const SOURCES: &str = concat!(
@@ -70,7 +70,7 @@ const SOURCES: &str = concat!(
 );
 
 impl Processes {
-    async fn start(name: &str) -> Self {
+    pub(super) async fn start(name: &str) -> Self {
         Self::start_with(name, SOURCES).await
     }
 
@@ -95,7 +95,7 @@ impl Processes {
         Self { local, directory, env: Env::system() }
     }
 
-    fn parts(&self) -> Parts {
+    pub(super) fn parts(&self) -> Parts {
         self.local.engines.connect(&self.env, None)
     }
 
@@ -105,11 +105,11 @@ impl Processes {
         Operator::new(store, waker, inbox, Duration::from_secs(86_400))
     }
 
-    async fn append(&self, entity: &str, id: &str) {
+    pub(super) async fn append(&self, entity: &str, id: &str) {
         self.append_from("test", entity, id).await;
     }
 
-    async fn append_from(&self, source: &str, entity: &str, id: &str) {
+    pub(super) async fn append_from(&self, source: &str, entity: &str, id: &str) {
         self.append_incoming(&incoming(source, entity, id, self.env.now())).await;
     }
 
@@ -158,7 +158,7 @@ impl Processes {
     }
 
     /// Returns the rest of the journal's lines that begin with `what`.
-    fn journal(&self, what: &str) -> Vec<String> {
+    pub(super) fn journal(&self, what: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
         text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
     }
@@ -273,33 +273,4 @@ async fn process_reads_lease_and_retention_from_environment() {
     assert_eq!(requeued.len(), 1, "{logged:?}");
     assert!(!requeued[0].contains("\"Polls\""), "it was not waited for: {requeued:?}");
     processes.local.stop().await.expect("nothing had failed");
-}
-
-/// One order is leased and gets thirty webhooks a second. Ten other orders a second have one delivery each.
-#[tokio::test(flavor = "multi_thread")]
-async fn leased_order_occupies_none_of_five_processes() {
-    let mut processes = Processes::start("leased").await;
-    let (settings, _logged) = processes.function(&[]);
-    let pool = FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0"));
-    processes.local.feed(Function::Processes(Arc::new(pool)));
-    let Parts { store, waker, .. } = processes.parts();
-    let (leases, leased) = (Leases::new(store, "a program").waking(waker), key("test/leased"));
-    let work = async |_: Lease| {
-        for number in 0..120 {
-            processes.append("test/leased", &format!("leased-{number}")).await;
-            if number % 3 == 0 {
-                processes.append(&format!("test/other-{number}"), &format!("other-{number}")).await;
-            }
-            processes.env.sleep(Duration::from_millis(33)).await;
-        }
-        processes.env.sleep(Duration::from_secs(3)).await;
-        Ok::<_, String>(processes.journal("started "))
-    };
-    let started = leases.run(&leased, Terms::default(), work).await.expect("the lease is kept");
-    let is_other = |id: &&String| id.starts_with("other");
-    assert_eq!((started.iter().filter(is_other).count(), started.len()), (40, 40), "while the lease was held");
-    let counts = processes.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
-    counts.expect("there is that queue");
-    let done = processes.journal("done leased-");
-    assert_eq!(done, (0..120).map(|number| number.to_string()).collect::<Vec<_>>());
 }

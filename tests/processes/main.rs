@@ -3,6 +3,7 @@
 
 mod frozen_holder;
 mod handlers;
+mod isolation;
 mod memory;
 
 use std::{num::NonZeroUsize, path::PathBuf};

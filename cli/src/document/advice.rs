@@ -8,8 +8,9 @@ use webhook_serializer::{
     protocol::{delivery::Incoming, entity::EntityKey},
     providers::{self, Example, Payload},
     sources::{
-        Source,
+        Source, Sources,
         deliver::{Deliver, Stale},
+        destination::Destination,
     },
     time::Timestamp,
 };
@@ -55,6 +56,14 @@ pub fn of(source: &Source) -> Vec<Advice> {
             ),
         })
         .collect();
+    let posts = source.forward().and_then(Destination::guessable).map(|what| Advice {
+        weight: Weight::Warning,
+        text: format!(
+            "source `{}`: the secret of `forward` {what}, so its receiver would believe a forger's requests: write a\n\
+             random one, `whsec_` and the output of `openssl rand -base64 24`",
+            source.name
+        ),
+    });
     let missing = source.missing_field().filter(|_| guessable.is_empty());
     let note = missing.map(|field| Advice { weight: Weight::Note, text: without(source, field) });
     let spaced = source.spaced_secrets().into_iter().map(|number| Advice {
@@ -79,9 +88,20 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .chain(several)
         .chain(note)
         .chain(guessable)
+        .chain(posts)
         .chain(spaced)
         .chain(paused)
         .collect()
+}
+
+/// Returns the advice about the proxy in front of the ingest function.
+pub fn of_origin(sources: &Sources) -> Option<Advice> {
+    sources.origin().guessable().map(|what| Advice {
+        weight: Weight::Error,
+        text: format!(
+            "`origin`: a secret {what}, so the functions do not use it: write the output of `openssl rand -hex 32`"
+        ),
+    })
 }
 
 fn several(source: &Source) -> Option<String> {
@@ -226,6 +246,29 @@ mod tests {
         assert!(![first, second, third, padded].concat().contains("hush"));
         let [id] = texts(advice("paypal", "webhook_id = 'WEBHOOK_ID'"));
         assert!(id.contains("`webhook_id` number 1 is a placeholder"), "{id}");
+    }
+
+    #[test]
+    fn guessable_secret_of_origin_or_forward_is_reported() {
+        let document = |secret: &str, origin: &str| {
+            format!(
+                "[origin]\nsecret = '{origin}'\n[sources.shop]\nprovider = 'shopify'\nsecrets = ['hush-q7mZ4kT1']\n\
+                 handler = 'forward'\nforward = {{ url = 'https://example.com/', secret = '{secret}' }}"
+            )
+        };
+        let both = |secret: &str, origin: &str| {
+            let sources = Sources::parse(&document(secret, origin)).unwrap();
+            (of_origin(&sources), of(sources.get("shop").unwrap()))
+        };
+        let (random, unresolved) = ("whsec_Zk93bTR6S2dRcTdUaHBY", "{{resolve:secretsmanager:origin:SecretString}}");
+        let (of_origin, of_shop) = both(random, &"q7mZ4kT1".repeat(4));
+        assert!(of_origin.is_none() && of_shop.is_empty(), "{of_origin:?} {of_shop:?}");
+        let (of_origin, of_shop) = both("whsec_c2VjcmV0", unresolved);
+        let of_origin = of_origin.unwrap();
+        assert_eq!(of_origin.weight, Weight::Error);
+        assert!(of_origin.text.contains("a secret is a reference that nothing has replaced"), "{}", of_origin.text);
+        let [forward] = texts(of_shop);
+        assert!(forward.contains("the secret of `forward` is a placeholder"), "{forward}");
     }
 
     #[test]

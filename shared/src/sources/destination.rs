@@ -77,6 +77,12 @@ impl Destination {
         &self.secrets
     }
 
+    /// Returns why a forger can guess one of the secrets. Receivers would then accept the forger's requests.
+    #[cfg(any(test, feature = "verify"))]
+    pub fn guessable(&self) -> Option<&'static str> {
+        self.secrets.iter().find_map(Secret::guessable)
+    }
+
     pub fn scope(&self) -> AddressScope {
         self.scope
     }

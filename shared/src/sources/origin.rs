@@ -6,13 +6,16 @@ use std::fmt;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
+#[cfg(any(test, feature = "verify"))]
+use crate::providers::Secret;
+
 pub const HEADER: &str = "x-origin-secret";
 
 /// The minimum length of a proxy's secret, in bytes. A shorter secret could be guessed.
 const SHORTEST: usize = 32;
 
-/// The accepted secrets of the proxy in front of the ingest function. A request must carry one of them. An
-/// empty list admits every request.
+/// The accepted secrets of the proxy in front of the ingest function. A request must carry one of them, and one
+/// that a forger cannot guess. An empty list admits every request.
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
@@ -53,7 +56,14 @@ impl Origin {
     #[cfg(any(test, feature = "verify"))]
     pub(crate) fn admits(&self, sent: Option<&str>) -> bool {
         let sent = sent.unwrap_or_default().as_bytes();
-        self.0.is_empty() || self.0.iter().any(|secret| bool::from(secret.as_bytes().ct_eq(sent)))
+        let mut usable = self.0.iter().filter(|secret| Secret::new(*secret).guessable().is_none());
+        self.0.is_empty() || usable.any(|secret| bool::from(secret.as_bytes().ct_eq(sent)))
+    }
+
+    /// Returns why a forger can guess one of the secrets. Such a secret admits no request.
+    #[cfg(any(test, feature = "verify"))]
+    pub fn guessable(&self) -> Option<&'static str> {
+        self.0.iter().find_map(|secret| Secret::new(secret).guessable())
     }
 }
 
@@ -84,6 +94,17 @@ mod tests {
         }
         assert!(!format!("{origin:?}").contains(NEW));
         assert!(Origin::default().admits(None), "nothing stands in front");
+    }
+
+    #[test]
+    fn guessable_origin_secret_admits_no_request() {
+        for guessed in ["{{resolve:secretsmanager:origin:SecretString}}", "replace-me-with-your-webhook-signing-secret-0000"]
+        {
+            let origin = origin(&[guessed, NEW]).unwrap();
+            assert!(origin.guessable().is_some(), "{guessed}");
+            assert!(!origin.admits(Some(guessed)), "{guessed}");
+            assert!(origin.admits(Some(NEW)));
+        }
     }
 
     #[test]

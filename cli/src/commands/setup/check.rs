@@ -65,7 +65,10 @@ impl Check {
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
         document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
         let mut table = Table::new(&["source", "provider", "handler", ">at most", "given up after", "webhooks to"]);
-        let mut advice = Vec::new();
+        let mut advice = Vec::from_iter(advice::of_origin(&sources));
+        if self.json {
+            advice.iter().for_each(|advice| print_json(&json!({ "source": null, "errors": [advice.text] })));
+        }
         for source in sources.iter() {
             let of_it = advice::of(source);
             if self.json {

@@ -1,0 +1,153 @@
+//! Other orders' waits beside trouble, with five real processes of one batch each, by the machine's clock.
+//! `end_to_end/isolation.rs` measures the same in paused time.
+
+use std::{collections::BTreeSet, num::NonZeroUsize, time::Instant};
+
+use futures_util::{StreamExt, stream};
+use serializer::local::{Function, QUEUE, function_pool::FunctionPool};
+use tests::{prelude::*, source};
+
+use super::{handlers::Processes, signal};
+
+const SOURCES: &str = concat!(
+    source!("test", "handler_timeout = '20s'"),
+    source!("rated", "rate = '1/s'"),
+    source!("hanging", "handler_timeout = '2s'"),
+);
+
+/// Lets five processes work, and returns their pool.
+fn five(processes: &mut Processes) -> Arc<FunctionPool> {
+    let (settings, _) = processes.function(&[]);
+    let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0")));
+    processes.local.feed(Function::Processes(pool.clone()));
+    pool
+}
+
+/// Appends `each` deliveries to each of `orders` orders. Each delivery's id begins with `what`.
+async fn backlog(processes: &Processes, source: &str, what: &str, orders: usize, each: usize) {
+    let deliveries = (0..each).flat_map(|number| (0..orders).map(move |order| (order, number)));
+    let appended = stream::iter(deliveries).for_each_concurrent(16, async |(order, number)| {
+        let id = format!("{what}-{order}-{number}");
+        processes.append_from(source, &format!("{source}/{what}-{order}"), &id).await;
+    });
+    appended.await;
+}
+
+/// The numbers of other deliveries that were appended, and that started only after more than one second or more
+/// than three.
+#[derive(Debug, Default)]
+struct Waits {
+    all: usize,
+    over_one: BTreeSet<usize>,
+    over_three: BTreeSet<usize>,
+}
+
+impl Waits {
+    fn are_short(&self) -> bool {
+        self.over_one.len() * 2 < self.all && self.over_three.len() * 20 < self.all
+    }
+}
+
+/// Appends one delivery to each of ten other orders a second, and watches when they start.
+async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnMut(usize)) -> Waits {
+    let mut waits = Waits::default();
+    let mut appended = Vec::new();
+    for number in 0..10 * (seconds + 4) {
+        if number % 10 == 0 {
+            each_second(number / 10);
+        }
+        if number < 10 * seconds {
+            appended.push(Instant::now());
+            processes.append(&format!("test/other-{number}"), &format!("other-{number}")).await;
+        }
+        processes.env.sleep(Duration::from_millis(100)).await;
+        let started: BTreeSet<String> = processes.journal("started other-").into_iter().collect();
+        for (number, since) in appended.iter().enumerate().filter(|(number, _)| !started.contains(&number.to_string()))
+        {
+            let waited = since.elapsed().as_secs();
+            if waited >= 1 {
+                waits.over_one.insert(number);
+            }
+            if waited >= 3 {
+                waits.over_three.insert(number);
+            }
+        }
+    }
+    waits.all = appended.len();
+    waits
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundred_backlogs_leave_room_in_five_processes() {
+    let mut processes = Processes::start_with("backlogs", SOURCES).await;
+    backlog(&processes, "test", "second", 100, 10).await;
+    five(&mut processes);
+    let waits = others(&processes, 8, |_| {}).await;
+    let done = processes.journal("done second-").len();
+    assert!(waits.are_short() && done < 1000, "{waits:?}, {done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundred_rated_orders_leave_room_in_five_processes() {
+    let mut processes = Processes::start_with("rated", SOURCES).await;
+    backlog(&processes, "rated", "rated", 100, 30).await;
+    five(&mut processes);
+    let waits = others(&processes, 8, |_| {}).await;
+    let done = processes.journal("done rated-").len();
+    assert!(waits.are_short() && done < 3000, "{waits:?}, {done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_orders_leave_room_in_five_processes() {
+    let mut processes = Processes::start_with("hanging", SOURCES).await;
+    backlog(&processes, "hanging", "hang", 500, 1).await;
+    five(&mut processes);
+    let waits = others(&processes, 8, |_| {}).await;
+    assert!(waits.are_short(), "{waits:?}");
+    assert!(processes.journal("started hang-").len() >= 3, "they hang");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_processes_delay_other_orders_briefly() {
+    let mut processes = Processes::start_with("killed", SOURCES).await;
+    backlog(&processes, "test", "second", 50, 10).await;
+    let ids = five(&mut processes).process_ids();
+    let mut killed = 0;
+    let waits = others(&processes, 10, |second| {
+        if second == 2 {
+            let ids = ids.borrow().clone();
+            killed = ids.len();
+            ids.into_iter().for_each(|id| signal("-KILL", id.into()));
+        }
+    });
+    let waits = waits.await;
+    assert_eq!(killed, 5);
+    assert!(waits.are_short(), "{waits:?}");
+}
+
+/// One order is leased and gets thirty webhooks a second. Ten other orders a second have one delivery each.
+#[tokio::test(flavor = "multi_thread")]
+async fn leased_order_occupies_none_of_five_processes() {
+    let mut processes = Processes::start("leased").await;
+    five(&mut processes);
+    let Parts { store, waker, .. } = processes.parts();
+    let (leases, leased) = (Leases::new(store, "a program").waking(waker), key("test/leased"));
+    let work = async |_: Lease| {
+        for number in 0..120 {
+            processes.append("test/leased", &format!("leased-{number}")).await;
+            if number % 3 == 0 {
+                processes.append(&format!("test/other-{number}"), &format!("other-{number}")).await;
+            }
+            processes.env.sleep(Duration::from_millis(33)).await;
+        }
+        processes.env.sleep(Duration::from_secs(3)).await;
+        Ok::<_, String>(processes.journal("started "))
+    };
+    let started = leases.run(&leased, Terms::default(), work).await.expect("the lease is kept");
+    let is_other = |id: &&String| id.starts_with("other");
+    assert_eq!((started.iter().filter(is_other).count(), started.len()), (40, 40), "while the lease was held");
+    let counts = processes.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
+    counts.expect("there is that queue");
+    let done = processes.journal("done leased-");
+    assert_eq!(done, (0..120).map(|number| number.to_string()).collect::<Vec<_>>());
+}
