@@ -45,11 +45,17 @@ async fn lease_is_renewed_while_handler_blocks_thread() {
         }
     }
     let worker = world.worker(Blocks(3 * world.settings.lease));
-    let batch = SqsEvent { records: vec![record("1", "slow/blocking"), record("2", "slow/other")] };
-    let response = worker.process(batch, world.env.now() + Duration::from_secs(900)).await;
-    assert!(response.batch_item_failures.is_empty());
+    // The first delivery that blocks outlasts the slice, so the second one runs in the next batch.
+    for (entities, applied) in [
+        (&["slow/blocking", "slow/other"][..], &["o1", "o2", "b1"][..]),
+        (&["slow/blocking"], &["o1", "o2", "b1", "b2"]),
+    ] {
+        let batch = SqsEvent { records: entities.iter().map(|entity| record("1", entity)).collect() };
+        let response = worker.process(batch, world.env.now() + Duration::from_secs(900)).await;
+        assert!(response.batch_item_failures.is_empty());
+        assert_eq!(world.applied(), applied, "the other one's ended while the first blocked");
+    }
     assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0));
-    assert_eq!(world.applied(), ["o1", "o2", "b1", "b2"], "the other one's ended while the first blocked");
     assert_eq!(world.started().len(), 4);
 }
 
@@ -254,10 +260,11 @@ async fn process_reads_lease_and_retention_from_environment() {
     assert!(process.invoke(event(&[&dies])).await.is_err(), "it aborts");
     let ended = processes.env.now();
     guard.release().await.expect("it is ours");
-    let is_between = |time: Timestamp, length: Duration| (began + length..=ended + length).contains(&time);
 
     let lease = EntityState::parse(&processes.row(&dies).await).expect("it can be read").held.expect("it left it");
-    assert!(is_between(lease.expires_at, Duration::from_secs(40)), "{lease:?}, {began} to {ended}");
+    // The store's replies say the time to the second, and a lease counts from the latest time that fits.
+    let expected = began + Duration::from_secs(40)..=ended + Duration::from_secs(42);
+    assert!(expected.contains(&lease.expires_at), "{lease:?}, {began} to {ended}");
     // The time is rounded up to a second. The order's row lives a tenth longer than its inbox.
     let purged = |row: &Row| Timestamp::from_secs(row.number(attribute::PURGE_AT).expect("it is to be purged"));
     let idle = purged(&processes.row(&done).await);

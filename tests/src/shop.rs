@@ -125,7 +125,7 @@ impl Shop {
     ///
     /// The webhook is not accepted.
     pub async fn pay_again(&self, order: u32) {
-        let (_, event) = ALL.into_iter().find(|(name, _)| *name == "shopify-orders-paid.json").expect("a sample");
+        let (_, event) = ALL.iter().find(|(name, _)| *name == "shopify-orders-paid.json").expect("a sample");
         let event = event.replace("450789469", &order.to_string()).replace("1da83e8a", &format!("again-{order}"));
         let event = event.replace(r#"financial_status\":\"paid"#, r#"financial_status\":\"partially_refunded"#);
         let webhook = samples::webhook(&event, &self.deployment.sources, self.deployment.env.now()).expect("a webhook");

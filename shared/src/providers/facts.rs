@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-/// The locations of the fields in a provider's events. A location that begins with a slash is a JSON
-/// pointer into the body; any other is the name of a header in lower case. If a field has several
-/// locations, the first one with a non-empty value counts.
+use super::{describe, rule::Line, signing::Signing};
+
+/// What a provider's requests hold, and what the provider does, as far as the functions need it. A location that
+/// begins with a slash is a JSON pointer into the body; any other is the name of a header in lower case. If a field has
+/// several locations, the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// The parts that form a delivery's id, which all its retries share. If the sender gives an id, one
@@ -15,16 +17,61 @@ pub struct Reads {
     pub between_words: &'static [char],
     pub account: &'static [&'static str],
     pub event_time: &'static [&'static str],
+    /// Where events hold the entity's id.
+    pub lines: &'static [Line],
     /// The time from the first attempt of a delivery to the last retry, or `None` if the provider does
-    /// not document it.
+    /// not document it. Zero if the provider never retries.
     pub horizon: Option<Duration>,
+    /// The consecutive failures after which the provider disables an endpoint, or `None` if the provider documents no
+    /// number.
+    pub failure_limit: Option<FailureLimit>,
+    /// The query parameter of the provider's test request, if it sends one: a GET, whose answer must repeat the
+    /// parameter's value.
+    pub challenge: Option<&'static str>,
+    /// The JSON body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
+    /// answer's status.
+    pub answer: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailureLimit {
+    /// The endpoint is disabled at this number.
+    At(u32),
+    /// The endpoint is disabled once this number is exceeded.
+    Above(u32),
+}
+
+impl FailureLimit {
+    pub fn number(self) -> u32 {
+        match self {
+            Self::At(number) | Self::Above(number) => number,
+        }
+    }
 }
 
 impl Reads {
+    /// The usual values, and no locations.
+    pub(super) const DEFAULT: Self = Self {
+        delivery_id: &[],
+        topic: &[],
+        between_words: describe::BETWEEN_WORDS,
+        account: &[],
+        event_time: &[],
+        lines: &[],
+        horizon: None,
+        failure_limit: None,
+        challenge: None,
+        answer: None,
+    };
+
     /// Returns the time for which a second delivery with the same body counts as a repeat. This time
     /// matters only if the sender gives no id.
     pub fn retried_for(&self) -> Duration {
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
+    }
+
+    pub fn has_retries(&self) -> bool {
+        self.horizon != Some(Duration::ZERO)
     }
 
     pub fn names_by_body(&self) -> bool {
@@ -50,14 +97,19 @@ pub enum IdPart {
 #[derive(Debug, Clone, Copy)]
 pub struct Facts {
     pub secret: &'static str,
+    /// The signature, if it is an HMAC in a header. The page describes it, and adds the text `signature`.
+    pub signing: Option<&'static Signing>,
     pub signature: &'static str,
     pub signed: Signed,
     pub payload: Payload,
     pub resolution: Option<Resolution>,
     /// How long the provider waits for an answer, or `None` if it does not document this.
     pub deadline: Option<Duration>,
+    /// The number of retries, or `None` if the provider does not document it or never retries.
     pub retries: Option<u32>,
+    /// What makes the provider disable an endpoint, after the number in [`Reads::failure_limit`].
     pub switches_off: &'static str,
+    /// The provider's test requests, after the one in [`Reads::challenge`].
     pub checks: &'static str,
     pub care: &'static str,
     /// The web pages that state these facts.

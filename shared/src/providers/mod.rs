@@ -24,6 +24,7 @@ mod generic;
 mod guessable;
 mod json;
 mod paypal;
+mod preset;
 mod public_key;
 mod published;
 mod rule;
@@ -32,6 +33,7 @@ mod shipstation_v1;
 mod shipstation_v2;
 mod shopify;
 mod signature;
+mod signing;
 mod square;
 pub(crate) mod standard_webhooks;
 mod stripe;
@@ -42,7 +44,7 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
+pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
@@ -51,8 +53,8 @@ pub use paypal::crc32;
 pub use public_key::{RsaKey, sign_by_rsa};
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
 pub use rule::{Example, Kind, Line, Rule};
-pub(crate) use signature::is_near;
 pub use signature::{Encoding, HashName};
+pub use signing::{Part, Signing, TimePlace};
 #[cfg(feature = "ingest")]
 pub(crate) use token::unescaped;
 
@@ -269,6 +271,28 @@ impl Described {
     }
 }
 
+/// A verified request, whose time is still to be compared with the clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    pub verified: Verified,
+    /// The time that the sender signed, if it signs one.
+    pub signed_at: Option<Timestamp>,
+}
+
+impl Proof {
+    pub(crate) const DELIVERY: Self = Self { verified: Verified::Delivery, signed_at: None };
+    pub(crate) const PING: Self = Self { verified: Verified::Ping, signed_at: None };
+
+    /// Checks that the signed time, if there is one, differs from `now` by at most `tolerance`. A stale time means a
+    /// replay or a wrong clock, never a forgery.
+    pub fn near(self, now: Timestamp, tolerance: Duration) -> Result<Verified, Unverified> {
+        match self.signed_at {
+            Some(at) if now.since(at) > tolerance || at.since(now) > tolerance => Err(Unverified::Stale(at)),
+            _ => Ok(self.verified),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verified {
     Delivery,
@@ -287,13 +311,20 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Verifies that the sender signed the request with one of `secrets`. The implementation tries every
     /// secret, so the time that it takes does not reveal which one matched. The default implementation
     /// refuses every request, for providers with a [`published`](Self::published) key.
-    fn verify(&self, _request: Request<'_>, _secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+    fn verify(&self, _request: Request<'_>, _secrets: &[Secret]) -> Result<Proof, Unverified> {
         Err(Unverified::Mismatch)
     }
 
     /// Reads the topic, entity and other fields of a verified request. The function never fails: a
     /// missing value gets the default that [`Described`] documents.
-    fn describe(&self, request: Request<'_>) -> Described;
+    fn describe(&self, request: Request<'_>) -> Described {
+        tables::describe(self.reads().expect("a provider without tables has its own method"), request)
+    }
+
+    /// Returns the table of what the provider's requests hold. `None` for `generic`, whose options replace it.
+    fn reads(&self) -> Option<&Reads> {
+        None
+    }
 
     /// Signs `body` as the provider would, for samples, local runs and tests. Returns headers that
     /// replace those of the same name in `headers`. Returns no headers if `secret` is unusable, or
@@ -308,22 +339,10 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
-    /// Returns the number of consecutive failures after which the provider disables an endpoint, or
-    /// `None` if the provider does not document it.
-    fn failure_limit(&self) -> Option<u32> {
-        None
-    }
-
     /// Returns whether the provider retries a delivery that was not answered 2xx. Providers that do not
     /// document this count as retrying.
     fn has_retries(&self) -> bool {
-        true
-    }
-
-    /// Returns the name of the query parameter in the provider's test request, or `None` if the provider
-    /// sends no such request. The test request is a GET, and the answer must repeat the parameter's value.
-    fn challenge(&self) -> Option<&'static str> {
-        None
+        self.reads().is_none_or(Reads::has_retries)
     }
 
     /// Returns this provider's rules for the URL that is registered with it, if the provider signs this
@@ -343,12 +362,6 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns the query of the URL that the provider calls, if the provider sends the secret in the
     /// query instead of a signature.
     fn query(&self, _secret: &Secret) -> Option<String> {
-        None
-    }
-
-    /// Returns the JSON body that the provider requires in the answer to an accepted delivery. `None` if
-    /// the provider reads only the status of the answer.
-    fn answer(&self) -> Option<&'static str> {
         None
     }
 }
@@ -380,6 +393,18 @@ macro_rules! providers {
             }
         }
 
+        /// Returns the rows of the shared test cases, of each folder.
+        #[cfg(test)]
+        fn rows() -> Vec<tests::rows::Row> {
+            [generic::tests::rows(), $($($module::tests::rows(),)?)*].into_iter().flatten().collect()
+        }
+
+        /// Returns the samples in `events/` of each folder, and what they must describe.
+        #[cfg(test)]
+        fn samples() -> Vec<tests::rows::Expected> {
+            [generic::tests::SAMPLES, $($($module::tests::SAMPLES,)?)*].concat()
+        }
+
         pub fn rule_of(name: &str) -> Option<Rule> {
             match name {
                 $($($name => Some($module::RULE),)?)*
@@ -394,7 +419,7 @@ providers! {
     "adobe-io-events" => adobe_io_events::AdobeIoEvents,
     "aftership" => aftership::AfterShip,
     "bigcommerce" => bigcommerce::BIGCOMMERCE,
-    "easypost" => easypost::EasyPost,
+    "easypost" => easypost::EASYPOST,
     "etsy" => etsy::ETSY,
     "generic",
     "paypal" => paypal::PayPal,
@@ -404,6 +429,6 @@ providers! {
     "shopify" => shopify::Shopify,
     "square" => square::WITHOUT_URL,
     "standard-webhooks" => standard_webhooks::STANDARD_WEBHOOKS,
-    "stripe" => stripe::Stripe,
+    "stripe" => stripe::STRIPE,
     "woocommerce" => woocommerce::WooCommerce,
 }

@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 
-use super::{Request, RsaKey, Unverified, Verified};
+use super::{Proof, Request, RsaKey, Unverified};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -97,7 +97,7 @@ pub trait Published: Send + Sync {
         recipients: &[String],
         keys: &dyn Keys,
         now: Timestamp,
-    ) -> Result<Verified, Unverified>;
+    ) -> Result<Proof, Unverified>;
 }
 
 #[cfg(test)]

@@ -52,7 +52,6 @@ impl Example {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    pub lines: &'static [Line],
     /// Example events. Several have the same entity, and some an entity of another kind with the same
     /// number. The list is empty for providers whose senders differ too much.
     pub examples: &'static [Example],

@@ -4,8 +4,6 @@
 //! one key has matched. So the time that this takes reveals neither bytes of the HMAC nor which key
 //! matched. An empty secret never becomes a [`Key`], so no signature is valid under it.
 
-use std::time::Duration;
-
 use base64::{
     Engine, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
@@ -17,7 +15,7 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha512};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{Secret, TOLERANCE, Unverified};
+use super::{Secret, Unverified};
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -135,47 +133,6 @@ pub(super) fn check(
         }
     }
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
-}
-
-/// Checks that a signed time differs from `now` by at most [`TOLERANCE`]. Call this function after the
-/// signature was verified. Then [`Unverified::Stale`] means a replay or a wrong clock, never a forgery.
-pub(super) fn check_time(signed_at: Timestamp, now: Timestamp) -> Result<(), Unverified> {
-    if is_near(signed_at, now, TOLERANCE) { Ok(()) } else { Err(Unverified::Stale(signed_at)) }
-}
-
-pub(crate) fn is_near(signed_at: Timestamp, now: Timestamp, tolerance: Duration) -> bool {
-    now.since(signed_at) <= tolerance && signed_at.since(now) <= tolerance
-}
-
-/// Parses the time and the signatures in a header value such as `t=…,v1=…,v1=…`. Entries with other
-/// names are ignored. Returns `None` without a time, or without a signature in hexadecimal.
-fn stamped(value: &str) -> Option<(&str, Vec<Vec<u8>>)> {
-    let entries = || value.split(',').filter_map(|entry| entry.trim().split_once('='));
-    let time = entries().find_map(|(name, value)| (name == "t").then_some(value))?;
-    let signatures: Vec<_> =
-        entries().filter(|(name, _)| *name == "v1").filter_map(|(_, value)| Encoding::Hex.decode(value)).collect();
-    (!signatures.is_empty()).then_some((time, signatures))
-}
-
-/// Verifies a header such as `t=…,v1=…,v1=…`: one of `keys` must have signed `time.body`, and the time
-/// must differ from `now` by at most [`TOLERANCE`].
-pub(super) fn check_stamp(
-    (name, value): (&str, &str),
-    keys: impl Iterator<Item = Key>,
-    body: &[u8],
-    now: Timestamp,
-) -> Result<(), Unverified> {
-    let malformed = || Unverified::malformed(name);
-    let (time, claimed) = stamped(value).ok_or_else(malformed)?;
-    let signed_at = seconds(time).ok_or_else(malformed)?;
-    check(HashName::Sha256, keys, &[time.as_bytes(), b".", body], &claimed)?;
-    check_time(signed_at, now)
-}
-
-pub(super) fn stamp(key: &Key, body: &[u8], now: Timestamp) -> String {
-    let time = seconds_text(now);
-    let mac = HashName::Sha256.hmac(key, &[time.as_bytes(), b".", body]);
-    format!("t={time},v1={}", Encoding::Hex.encode(&mac))
 }
 
 /// Parses whole seconds since the Unix epoch. Signs and spaces are refused.

@@ -5,19 +5,18 @@ use std::borrow::Cow;
 use super::{
     Described, Request, describe, event_time,
     facts::{IdPart, Reads},
-    rule::{self, Line},
+    rule,
 };
 use crate::protocol::entity::DeliveryId;
 
-pub(super) fn describe(reads: &Reads, lines: &[Line], request: Request<'_>) -> Described {
-    describe_by(reads, lines, |topic| describe::family_by(topic, reads.between_words), request)
+pub(super) fn describe(reads: &Reads, request: Request<'_>) -> Described {
+    describe_by(reads, |topic| describe::family_by(topic, reads.between_words), request)
 }
 
-/// Describes a request as the tables `reads` and `lines` say. The parameter `family` maps a topic to
+/// Describes a request as the table `reads` says. The parameter `family` maps a topic to
 /// its topic family.
 pub(super) fn describe_by(
     reads: &Reads,
-    lines: &[Line],
     family: impl for<'a> Fn(&'a str) -> &'a str,
     request: Request<'_>,
 ) -> Described {
@@ -32,7 +31,7 @@ pub(super) fn describe_by(
     Described {
         delivery_id,
         repeated_within: is_named_by_body.then(|| reads.retried_for()),
-        entity: rule::find(lines, &family, request.body).and_then(|found| found.entity()),
+        entity: rule::find(reads.lines, &family, request.body).and_then(|found| found.entity()),
         topic,
         family,
         account,

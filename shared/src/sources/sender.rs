@@ -59,11 +59,11 @@ impl Source {
     }
 
     pub fn challenge(&self) -> Option<&'static str> {
-        self.provider().challenge()
+        self.provider().reads()?.challenge
     }
 
     pub fn failure_limit(&self) -> Option<u32> {
-        self.provider().failure_limit()
+        Some(self.provider().reads()?.failure_limit?.number())
     }
 
     /// Returns what happens to a delivery that cannot be stored. By default, the delivery is queued if its
@@ -82,23 +82,11 @@ impl Source {
     }
 
     pub fn verify_with(&self, request: Request<'_>, keys: &dyn Keys, now: Timestamp) -> Result<Verified, Unverified> {
-        let verify_at = |now| match self.provider().published() {
-            None => self.provider().verify(request, &self.usable.secrets, now),
+        let proof = match self.provider().published() {
+            None => self.provider().verify(request, &self.usable.secrets),
             Some(published) => published.verify(request, &self.usable.recipients, keys, now),
         };
-        let verified = verify_at(now);
-        if self.tolerance == providers::TOLERANCE {
-            return verified;
-        }
-        // At the latest possible time, every signed time is stale, and the error `Stale` holds it.
-        // Other errors are ignored, because no certificate is valid at that time.
-        match verify_at(Timestamp::from_millis(u64::MAX)) {
-            Err(Unverified::Stale(signed_at)) if providers::is_near(signed_at, now, self.tolerance) => {
-                verify_at(signed_at)
-            }
-            Err(stale @ Unverified::Stale(_)) => Err(stale),
-            _ => verified,
-        }
+        proof?.near(now, self.tolerance)
     }
 
     pub fn describe(&self, request: Request<'_>) -> Described {
@@ -123,7 +111,7 @@ impl Source {
     }
 
     pub fn answer(&self) -> Option<&'static str> {
-        self.provider().answer()
+        self.provider().reads()?.answer
     }
 
     /// Creates the delivery for a verified request.

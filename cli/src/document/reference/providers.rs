@@ -1,6 +1,10 @@
+//! Makes the page about providers from their tables.
+
 use std::{fmt::Write, time::Duration};
 
-use webhook_serializer::providers::{self, Facts, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed};
+use webhook_serializer::providers::{
+    self, Facts, FailureLimit, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed, Signing,
+};
 
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
@@ -64,22 +68,22 @@ In the sections below, `/…` is a place in the body, given as a JSON pointer. `
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {
-    let Rule { reads, facts, lines, .. } = rule;
+    let Rule { reads, facts, .. } = rule;
     let _ = write!(page, "\n## {name}\n\n");
     let mut row = |title: &str, text: String| {
         let space = if text.starts_with('\n') { "" } else { " " };
         let _ = writeln!(page, "- **{title}**:{space}{text}");
     };
     row("secret", facts.secret.into());
-    row("signature", facts.signature.into());
+    row("signature", facts.signing.map(Signing::describe).unwrap_or_default() + facts.signature);
     row("delivery id", delivery_id(reads, &facts.signed));
     row("topic", places(reads.topic, &facts.signed));
     row("account", places(reads.account, &facts.signed));
     row("event time", event_time(reads, facts));
     row("payload", payload(facts.payload).into());
-    row("entity", entities(lines));
-    row("disabled after", facts.switches_off.into());
-    row("pings, challenges", facts.checks.into());
+    row("entity", entities(reads.lines));
+    row("disabled after", disabled_after(reads, facts));
+    row("pings, challenges", challenges(reads, facts));
     row("notes", facts.care.into());
     row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
 }
@@ -188,12 +192,28 @@ fn repeats(reads: &Reads) -> String {
 
 fn retries(reads: &Reads, facts: &Facts) -> String {
     match (facts.retries, reads.horizon) {
-        (Some(0), _) => "none; [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned(),
+        _ if !reads.has_retries() => {
+            "none; [deferred](sources.md#while-the-tables-cannot-be-reached) in an outage".to_owned()
+        }
         (Some(times), Some(within)) => format!("{times}, within {}", length(within)),
         (Some(times), None) => format!("{times}"),
         (None, Some(within)) => format!("within {}", length(within)),
         (None, None) => "not documented".to_owned(),
     }
+}
+
+fn disabled_after(reads: &Reads, facts: &Facts) -> String {
+    let number = match reads.failure_limit {
+        Some(FailureLimit::At(number)) => format!("{number} failures in a row: "),
+        Some(FailureLimit::Above(number)) => format!("more than {number} failures in a row: "),
+        None => String::new(),
+    };
+    number + facts.switches_off
+}
+
+fn challenges(reads: &Reads, facts: &Facts) -> String {
+    let get = reads.challenge.map(|parameter| format!("a GET with a `{parameter}` "));
+    get.unwrap_or_default() + facts.checks
 }
 
 fn length(time: Duration) -> String {

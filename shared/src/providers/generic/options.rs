@@ -5,11 +5,14 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Generic, InvalidGeneric, TimeLocation,
-    signed::{Signed, header_name},
+    Generic, InvalidGeneric,
+    signed::{header_name, parse},
 };
 use crate::{
-    providers::{Encoding, HashName, is_pointer},
+    providers::{
+        Encoding, HashName, is_pointer,
+        signing::{Part, Signing, TimePlace},
+    },
     time::duration::duration,
 };
 
@@ -159,19 +162,29 @@ impl TryFrom<GenericOptions> for Generic {
                 return Err(InvalidGeneric::Empty(name));
             }
         }
-        let signed = Signed::parse(&options.signed)?;
+        let signed = parse(&options.signed)?;
         let time = match (&options.timestamp_header, &options.timestamp_prefix) {
             (None, None) => None,
             (Some(_), Some(_)) => return Err(InvalidGeneric::TimestampTwice),
-            (Some(name), None) => Some(TimeLocation::Header(named(name)?)),
+            (Some(name), None) => Some(TimePlace::Header(named(name)?.into())),
             (None, Some(_)) if options.separator.is_none() => return Err(InvalidGeneric::TimestampInseparable),
-            (None, Some(prefix)) => Some(TimeLocation::Entry(prefix.clone())),
+            (None, Some(prefix)) => Some(TimePlace::Entry(prefix.clone().into())),
         };
-        match (signed.has_timestamp(), &time) {
-            (true, None) => Err(InvalidGeneric::TimestampUnplaced),
-            (false, Some(_)) => Err(InvalidGeneric::TimestampUnsigned),
-            _ => Ok(Self { options, signed, time }),
+        match (signed.contains(&Part::Time), &time) {
+            (true, None) => return Err(InvalidGeneric::TimestampUnplaced),
+            (false, Some(_)) => return Err(InvalidGeneric::TimestampUnsigned),
+            _ => {}
         }
+        let signing = Signing {
+            header: options.header.clone().into(),
+            hash: options.hash,
+            encoding: options.encoding,
+            prefix: options.prefix.clone().into(),
+            separator: options.separator.clone().map(Into::into),
+            time,
+            signed: signed.into(),
+        };
+        Ok(Self { options, signing })
     }
 }
 
@@ -194,7 +207,7 @@ mod tests {
     fn generic_source_requires_only_three_options() {
         let generic: Generic = toml::from_str(LEAST).unwrap();
         assert_eq!(generic.options.signed, "{body}");
-        assert_eq!(generic.time, None);
+        assert_eq!(generic.signing.time, None);
     }
 
     #[test]

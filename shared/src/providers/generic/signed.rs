@@ -1,53 +1,33 @@
 //! The template of the text that a generic sender signs, such as `{timestamp}.{body}`.
 
 use super::InvalidGeneric;
+use crate::providers::signing::Part;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Signed(Vec<Part>);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
-    Text(String),
-    Body,
-    Timestamp,
-    Header(String),
-}
-
-impl Signed {
-    pub(super) fn parse(template: &str) -> Result<Self, InvalidGeneric> {
-        let mut parts = Vec::new();
-        let mut rest = template;
-        while let Some(at) = rest.find(['{', '}']) {
-            let (text, braced) = rest.split_at(at);
-            let unknown = |text: &str| InvalidGeneric::Placeholder(text.to_owned());
-            let end = braced.find('}').map_or(braced.len(), |end| end + 1);
-            let (placeholder, behind) = braced.split_at(end);
-            if !text.is_empty() {
-                parts.push(Part::Text(text.to_owned()));
+pub(super) fn parse(template: &str) -> Result<Vec<Part>, InvalidGeneric> {
+    let mut parts = Vec::new();
+    let mut rest = template;
+    while let Some(at) = rest.find(['{', '}']) {
+        let (text, braced) = rest.split_at(at);
+        let unknown = |text: &str| InvalidGeneric::Placeholder(text.to_owned());
+        let end = braced.find('}').map_or(braced.len(), |end| end + 1);
+        let (placeholder, behind) = braced.split_at(end);
+        if !text.is_empty() {
+            parts.push(Part::Text(text.to_owned().into()));
+        }
+        parts.push(match placeholder {
+            "{body}" => Part::Body,
+            "{timestamp}" => Part::Time,
+            _ => {
+                let name = placeholder.strip_prefix("{header:").and_then(|name| name.strip_suffix('}'));
+                Part::Header(name.and_then(header_name).ok_or_else(|| unknown(placeholder))?.into())
             }
-            parts.push(match placeholder {
-                "{body}" => Part::Body,
-                "{timestamp}" => Part::Timestamp,
-                _ => {
-                    let name = placeholder.strip_prefix("{header:").and_then(|name| name.strip_suffix('}'));
-                    Part::Header(name.and_then(header_name).ok_or_else(|| unknown(placeholder))?)
-                }
-            });
-            rest = behind;
-        }
-        if !rest.is_empty() {
-            parts.push(Part::Text(rest.to_owned()));
-        }
-        if parts.contains(&Part::Body) { Ok(Self(parts)) } else { Err(InvalidGeneric::BodyUnsigned) }
+        });
+        rest = behind;
     }
-
-    pub(super) fn parts(&self) -> &[Part] {
-        &self.0
+    if !rest.is_empty() {
+        parts.push(Part::Text(rest.to_owned().into()));
     }
-
-    pub(super) fn has_timestamp(&self) -> bool {
-        self.0.contains(&Part::Timestamp)
-    }
+    if parts.contains(&Part::Body) { Ok(parts) } else { Err(InvalidGeneric::BodyUnsigned) }
 }
 
 pub(super) fn header_name(text: &str) -> Option<String> {
@@ -61,17 +41,16 @@ mod tests {
 
     #[test]
     fn signed_template_is_parsed_to_text_and_placeholders() {
-        let signed = Signed::parse("v0:{timestamp}:{header:X-Id}{body}!").unwrap();
+        let signed = parse("v0:{timestamp}:{header:X-Id}{body}!").unwrap();
         let expected = [
             Part::Text("v0:".into()),
-            Part::Timestamp,
+            Part::Time,
             Part::Text(":".into()),
             Part::Header("x-id".into()),
             Part::Body,
             Part::Text("!".into()),
         ];
-        assert_eq!(signed.parts(), expected);
-        assert!(signed.has_timestamp());
-        assert!(!Signed::parse("{body}").unwrap().has_timestamp());
+        assert_eq!(signed, expected);
+        assert_eq!(parse("{body}").unwrap(), [Part::Body]);
     }
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 
 use crate::{
     providers::{
-        Address, Described, Encoding, Headers, Keys, Provider, Request, RsaKey, Secret, Uncertified, Unverified,
-        Verified, paypal::crc32, public_key::sign_by_rsa,
+        Address, Described, Encoding, Headers, Keys, Proof, Provider, Request, RsaKey, Secret, Uncertified, Unverified,
+        paypal::crc32, public_key::sign_by_rsa, tests::rows::NOW,
     },
     time::Timestamp,
 };
@@ -38,9 +38,9 @@ impl Provider for Sender {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let published = self.0.published().expect("it publishes its keys");
-        let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), now);
+        let by = |key| published.verify(request, &[WEBHOOK_ID.to_owned()], &PublishedKey(key), NOW);
         let keys = secrets.iter().filter_map(|secret| RsaKey::in_pem(secret.expose()));
         let refused = by(RsaKey::of_numbers(&[1], &[3]));
         keys.map(by).find(|verified| *verified != Err(Unverified::Mismatch)).unwrap_or(refused)

@@ -4,7 +4,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
 use crate::{
-    providers::{Address, Headers, Keys, Request, RsaKey, Uncertified, Unverified, Verified, by_name},
+    providers::{
+        Address, Headers, Keys, Request, RsaKey, TOLERANCE, Uncertified, Unverified, Verified, by_name,
+        tests::rows::NOW,
+    },
     time::Timestamp,
 };
 
@@ -31,7 +34,7 @@ fn verify(
     let headers: Headers = headers.iter().copied().collect();
     let webhook = Request { headers: &headers, body: body.as_bytes() };
     let published = by_name(provider).unwrap().published().unwrap();
-    published.verify(webhook, &[recipient.to_owned()], keys, Timestamp::from_secs(1_767_621_700))
+    published.verify(webhook, &[recipient.to_owned()], keys, NOW)?.near(NOW, TOLERANCE)
 }
 
 /// The modulus of the key of PayPal's sandbox in 2015, certificate

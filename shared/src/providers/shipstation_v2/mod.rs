@@ -6,12 +6,10 @@
 //! confidential, and have the handler look up the objects that events name.
 
 use super::{
-    Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
-    event_time,
+    Address, Encoding, Keys, Proof, Provider, Published, Request, RsaKey, Secret, Unverified, event_time,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    json,
+    json::{self},
     rule::{Example, Kind, Line, Rule},
-    signature, tables,
 };
 use crate::time::Timestamp;
 
@@ -37,7 +35,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"resource_type":"API_TRACK","data":{"tracking_number":"1Z932R800390810600","status_code":"DE"}}"#,
@@ -62,14 +59,14 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::Body],
     topic: &["/resource_type"],
-    between_words: describe::BETWEEN_WORDS,
-    account: &[],
     event_time: &["/data/events/0/occurred_at"],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "none. The signature names no recipient",
+    signing: None,
     signature: "`x-shipengine-rsa-sha256-signature`: base64 RSA-SHA256 of `x-shipengine-timestamp`, a dot and the \
                 body, under the key of `api.shipengine.com/jwks` that `x-shipengine-rsa-sha256-key-id` names",
     signed: Signed { headers: &[TIME], time: true, ..Signed::BODY },
@@ -101,8 +98,8 @@ impl Provider for ShipStationV2 {
         Some("ShipStation signs with its own key: leave `secrets` out")
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     fn published(&self) -> Option<&dyn Published> {
@@ -120,8 +117,8 @@ impl Published for ShipStationV2 {
         request: Request<'_>,
         _recipients: &[String],
         keys: &dyn Keys,
-        now: Timestamp,
-    ) -> Result<Verified, Unverified> {
+        _now: Timestamp,
+    ) -> Result<Proof, Unverified> {
         let header = |name| request.headers.required(name);
         let (id, time, signature) = (header(KEY)?, header(TIME)?, header(SIGNATURE)?);
         let signed_at = event_time::parse(time).ok_or_else(|| Unverified::malformed(TIME))?;
@@ -133,15 +130,29 @@ impl Published for ShipStationV2 {
         if !key.verifies(&[time.as_bytes(), b".", request.body].concat(), &signature) {
             return Err(Unverified::Mismatch);
         }
-        signature::check_time(signed_at, now)?;
-        Ok(Verified::Delivery)
+        Ok(Proof { signed_at: Some(signed_at), ..Proof::DELIVERY })
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::NoKeys;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row {
+            name: "shipstation-v2",
+            header: Some("x-shipengine-rsa-sha256-signature".into()),
+            signs_time: true,
+            ..PUBLISHED
+        }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("shipstation-v2-track.json", "sha256:YwKlQkoe5v57VKKV8SrwWdpqFqoaQOQdxnNqKBJail4", "API_TRACK", "API_TRACK", None, Some(1_767_777_120_000), "tracking/1Z999AA10123456784"),
+    ];
 
     /// A key set with the key of RFC 7515, appendix A.2.
     const SET: &str = r#"{"keys":[

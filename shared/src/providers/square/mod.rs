@@ -4,14 +4,13 @@
 //! The source's option `url` is the subscription's URL, byte for byte. The URL is never taken
 //! from the request, because a forger can choose the request's `Host`.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Headers, Part, Proof, Provider, Request, Secret, Signing, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
-    tables,
+    signature::Key,
 };
 use crate::time::Timestamp;
 
@@ -36,7 +35,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"type":"order.updated","data":{"type":"order_updated","id":"o7","object":{"order_updated":{"order_id":"o7","version":2}}}}"#,
@@ -68,14 +66,16 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id"])],
     topic: &["/type"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["/merchant_id"],
     event_time: &["/created_at"],
     horizon: Some(Duration::from_secs(24 * 3600)),
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the subscription's signature key: *Webhooks → Subscriptions → Endpoint details → Signature key*",
+    signing: None,
     signature: "`x-square-hmacsha256-signature`: base64 HMAC-SHA256 of the notification URL followed by the body",
     signed: Signed { url: true, ..Signed::BODY },
     payload: Payload::Depends,
@@ -94,22 +94,28 @@ const FACTS: Facts = Facts {
     ],
 };
 
+impl Square {
+    fn signing(&self) -> Signing {
+        let parts = vec![Part::Text(self.url.clone().into()), Part::Body];
+        Signing { header: Cow::Borrowed(SIGNATURE), signed: parts.into(), ..Signing::BODY }
+    }
+
+    fn key(&self, secret: &Secret) -> Option<Key> {
+        Key::of(secret).filter(|_| !self.url.is_empty())
+    }
+}
+
 impl Provider for Square {
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let claimed = Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?;
-        let keys = secrets.iter().filter_map(Key::of).filter(|_| !self.url.is_empty());
-        signature::check(HashName::Sha256, keys, &[self.url.as_bytes(), request.body], &[claimed])?;
-        Ok(Verified::Delivery)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        self.signing().verify(request, secrets.iter().filter_map(|secret| self.key(secret)))
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
-    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = Key::of(secret).filter(|_| !self.url.is_empty()) else { return Vec::new() };
-        let mac = HashName::Sha256.hmac(&key, &[self.url.as_bytes(), body]);
-        vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&mac))]
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        self.key(secret).map(|key| self.signing().sign(headers, body, &key, now)).unwrap_or_default()
     }
 
     fn with_url(&self, url: Option<&str>) -> Result<Option<Box<dyn Provider>>, String> {
@@ -121,9 +127,28 @@ impl Provider for Square {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row {
+            name: "square",
+            url: Some("https://hooks.example.com/webhooks/square"),
+            header: Some("x-square-hmacsha256-signature".into()),
+            ..PLAIN
+        }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("square-order-created.json", "ec7f5797-38d4-4c36-a184-10a07dfa91c6", "order.created", "order", Some("MLEXAMPLE0001"), Some(1_767_621_600_012), "order/eA3vssLHKJrv9H0IdJCM3gNqfdcZY"),
+        ("square-order-fulfillment-updated.json", "0c709512-b8fc-417b-b206-d978cef3d9b9", "order.fulfillment.updated", "order.fulfillment", Some("MLEXAMPLE0001"), Some(1_767_712_500_077), "order/eA3vssLHKJrv9H0IdJCM3gNqfdcZY"),
+        ("square-order-updated.json", "414e7e84-6660-4d3d-afa3-55f6bd66015b", "order.updated", "order", Some("MLEXAMPLE0001"), Some(1_767_621_700_421), "order/eA3vssLHKJrv9H0IdJCM3gNqfdcZY"),
+        ("square-payment-updated.json", "bcdf920e-6898-4ef5-acca-f0e37b095a22", "payment.updated", "payment", Some("MLEXAMPLE0001"), Some(1_767_621_699_640), "order/eA3vssLHKJrv9H0IdJCM3gNqfdcZY"),
+        ("square-refund-created.json", "5fe5c38b-6c57-48f3-ba51-31092ce20c56", "refund.created", "refund", Some("MLEXAMPLE0001"), Some(1_767_801_600_031), "order/eA3vssLHKJrv9H0IdJCM3gNqfdcZY"),
+    ];
 
     /// The sample is from Square's documentation and SDKs (square-nodejs-sdk, `WebhooksHelper`).
     const URL: &str = "https://example.com/webhook";

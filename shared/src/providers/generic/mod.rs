@@ -11,8 +11,8 @@ use std::{borrow::Cow, time::Duration};
 use serde::Deserialize;
 
 use super::{
-    Described, Headers, Provider, Request, Secret, UNDOCUMENTED_HORIZON, Unverified, Verified, describe, event_time,
-    signature::{self, Key},
+    Described, Headers, Proof, Provider, Request, Secret, Signing, UNDOCUMENTED_HORIZON, Unverified, describe,
+    event_time, signature::Key,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -20,7 +20,6 @@ mod options;
 mod signed;
 
 pub use options::{GenericOptions, InvalidValueLocation, ValueLocation};
-use signed::{Part, Signed};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidGeneric {
@@ -48,66 +47,12 @@ pub enum InvalidGeneric {
 #[serde(try_from = "GenericOptions")]
 pub struct Generic {
     options: GenericOptions,
-    signed: Signed,
-    time: Option<TimeLocation>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum TimeLocation {
-    Header(String),
-    Entry(String),
-}
-
-impl Generic {
-    fn entries<'a>(&self, value: &'a str) -> impl Iterator<Item = &'a str> {
-        let list: Vec<&str> = match &self.options.separator {
-            Some(separator) => value.split(separator.as_str()).collect(),
-            None => vec![value],
-        };
-        list.into_iter().map(str::trim)
-    }
-
-    fn time<'a>(&'a self, headers: &'a Headers) -> Result<Option<(&'a str, &'a str)>, Unverified> {
-        Ok(match &self.time {
-            None => None,
-            Some(TimeLocation::Header(name)) => Some((headers.required(name)?, name)),
-            Some(TimeLocation::Entry(prefix)) => {
-                let name = &self.options.header;
-                let found = self.entries(headers.required(name)?).find_map(|entry| entry.strip_prefix(prefix.as_str()));
-                Some((found.ok_or_else(|| Unverified::malformed(name))?, name))
-            }
-        })
-    }
-
-    fn parts<'a>(&'a self, time: &'a str, request: Request<'a>) -> Result<Vec<&'a [u8]>, Unverified> {
-        let bytes = |part: &'a Part| match part {
-            Part::Text(text) => Ok(text.as_bytes()),
-            Part::Body => Ok(request.body),
-            Part::Timestamp => Ok(time.as_bytes()),
-            Part::Header(name) => request.headers.required(name).map(str::as_bytes),
-        };
-        self.signed.parts().iter().map(bytes).collect()
-    }
+    signing: Signing,
 }
 
 impl Provider for Generic {
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let GenericOptions { header, hash, encoding, prefix, .. } = &self.options;
-        let value = request.headers.required(header)?;
-        let time = self.time(request.headers)?;
-        let signed_at = match time {
-            Some((text, from)) => Some(event_time::parse(text).ok_or_else(|| Unverified::malformed(from))?),
-            None => None,
-        };
-        let with_prefix = self.entries(value).filter_map(|entry| entry.strip_prefix(prefix.as_str()));
-        let claimed: Vec<_> = with_prefix.filter_map(|text| encoding.decode(text.trim())).collect();
-        if claimed.is_empty() {
-            return Err(Unverified::Malformed(header.clone()));
-        }
-        let parts = self.parts(time.map_or("", |(text, _)| text), request)?;
-        signature::check(*hash, secrets.iter().filter_map(Key::of), &parts, &claimed)?;
-        signed_at.map_or(Ok(()), |signed_at| signature::check_time(signed_at, now))?;
-        Ok(Verified::Delivery)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        self.signing.verify(request, secrets.iter().filter_map(Key::of))
     }
 
     fn has_retries(&self) -> bool {
@@ -133,41 +78,51 @@ impl Provider for Generic {
         }
     }
 
-    /// Signs `body`. If the template `signed` names a header that `headers` lacks, the header is signed as
-    /// empty, and returned with an empty value.
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = Key::of(secret) else { return Vec::new() };
-        let GenericOptions { header, hash, encoding, prefix, separator, .. } = &self.options;
-        let time = signature::seconds_text(now);
-        let mut sent = Vec::new();
-        if let Some(TimeLocation::Header(name)) = &self.time {
-            sent.push((name.clone(), time.clone()));
-        }
-        for part in self.signed.parts() {
-            if let Part::Header(name) = part
-                && headers.get(name).is_none()
-                && sent.iter().all(|(held, _)| held != name)
-            {
-                sent.push((name.clone(), String::new()));
-            }
-        }
-        let with_sent =
-            sent.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(headers.iter()).collect();
-        let Ok(parts) = self.parts(&time, Request { headers: &with_sent, body }) else { return Vec::new() };
-        let signature = format!("{prefix}{}", encoding.encode(&hash.hmac(&key, &parts)));
-        let value = match (&self.time, separator) {
-            (Some(TimeLocation::Entry(of_time)), Some(separator)) => format!("{of_time}{time}{separator}{signature}"),
-            _ => signature,
-        };
-        sent.push((header.clone(), value));
-        sent
+        Key::of(secret).map(|key| self.signing.sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::providers::tests::rows::*;
     use crate::providers::tests::{describe, verify};
+
+    pub fn rows() -> Vec<Row> {
+        vec![
+            Row {
+                name: "generic",
+                generic: "header = 'x-a'\nhash = 'sha1'\nencoding = 'hex'\nprefix = 'sha1='",
+                header: Some("x-a".into()),
+                mark: "sha1=",
+                more: "00",
+                ..PLAIN
+            },
+            Row {
+                name: "generic",
+                generic: "header = 'x-a'\nhash = 'sha512'\nencoding = 'base64'\nseparator = ' '\nentity = '/a'\ntopic = 'x-b'",
+                header: Some("x-a".into()),
+                ..PLAIN
+            },
+            Row {
+                name: "generic",
+                generic: "header = 'x-a'\nhash = 'sha256'\nencoding = 'hex'\nseparator = ','\nprefix = 'v1='\n\
+                  timestamp_prefix = 't='\nsigned = '{timestamp}.{header:x-b}.{body}'\nevent_time = ['/a', 'x-b']",
+                header: Some("x-a".into()),
+                mark: "v1=",
+                more: "00",
+                signs_time: true,
+                is_list: true,
+                ..PLAIN
+            },
+        ]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("generic-order-updated.json", "dlv_01ExampleDev0001", "order.updated", "order", None, Some(1_767_623_400_500), "order/9007199254740993"),
+    ];
 
     fn generic(toml: &str) -> Generic {
         toml::from_str(toml).unwrap()
@@ -254,8 +209,8 @@ mod tests {
     fn signed_time_may_be_date_or_milliseconds() {
         let generic = generic(STAMPED);
         for time in ["2026-01-05T14:01:40Z", "1767621700000"] {
-            let mac = generic.options.hash.hmac(&Key::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
-            let signature = format!("v1,{}", generic.options.encoding.encode(&mac));
+            let mac = generic.signing.hash.hmac(&Key::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
+            let signature = format!("v1,{}", generic.signing.encoding.encode(&mac));
             let headers = [("x-id", "msg_1"), ("x-time", time), ("x-signature", signature.as_str())];
             assert_eq!(verify(&generic, &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
             let stale = Err(Unverified::Stale(Timestamp::from_secs(1_767_621_700)));

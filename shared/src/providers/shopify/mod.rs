@@ -10,8 +10,8 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    Described, Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified, describe,
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed},
     rule::{self, Example, Kind, Line, Rule},
     signature::{self, Key},
     tables,
@@ -56,7 +56,6 @@ const fn example(topic: &'static str, body: &'static str, entity: &'static str) 
 }
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         example(
             "orders/updated",
@@ -99,22 +98,25 @@ const READS: Reads = Reads {
         IdPart::At(&["shopify-webhook-id", "x-shopify-webhook-id", "shopify-event-id", "x-shopify-event-id"]),
     ],
     topic: &["shopify-topic", "x-shopify-topic"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["shopify-shop-domain", "x-shopify-shop-domain", "/shop_domain"],
     event_time: &["/updated_at", "shopify-triggered-at", "x-shopify-triggered-at"],
     horizon: Some(Duration::from_secs(4 * 3600)),
+    lines: LINES,
+    failure_limit: Some(FailureLimit::At(8)),
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the app's client secret. For webhooks that you created in the admin, use the secret under *Settings → \
              Notifications → Webhooks*. Shopify may take up to an hour to use a new client secret",
+    signing: None,
     signature: "`X-Shopify-Hmac-Sha256`, or `Shopify-Hmac-Sha256` for newer events: base64 HMAC-SHA256 of the body",
     signed: Signed::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
     retries: Some(8),
-    switches_off: "8 failures in a row: Shopify deletes a subscription that was created through the API",
+    switches_off: "Shopify deletes a subscription that was created through the API",
     checks: "none. The privacy topics `customers/data_request`, `customers/redact` and `shop/redact` are normal \
              deliveries. Shopify demands 401 for a wrong signature, and gets it",
     care: "Shopify also gives up when connecting takes more than 1 s. A retry has the payload of the first attempt. \
@@ -145,27 +147,23 @@ fn bare(id: &str) -> &str {
 }
 
 impl Provider for Shopify {
-    fn failure_limit(&self) -> Option<u32> {
-        Some(8)
-    }
-
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         let reason = "it is an access token; use the app's client secret, or the secret shown in the admin";
         signature::objection(secret, &["shpat_"], reason)
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let sent = SIGNATURES.iter().find_map(|name| Some((*name, request.headers.get(name)?)));
         let (name, claimed) = sent.ok_or_else(|| Unverified::Missing(SIGNATURES[1].into()))?;
         let claimed = Encoding::Base64.read(name, claimed)?;
         signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &[claimed])?;
-        Ok(Verified::Delivery)
+        Ok(Proof::DELIVERY)
     }
 
     /// Describes a request. In newer events, the topic header holds only the kind of object, and another
     /// header holds the action. The two are joined: `Order` and `update` become `Order/update`.
     fn describe(&self, request: Request<'_>) -> Described {
-        let mut described = tables::describe(&READS, LINES, request);
+        let mut described = tables::describe(&READS, request);
         let action = request.headers.first("shopify-action");
         if let Some(action) = action
             && describe::is_known(&described.topic)
@@ -187,9 +185,30 @@ impl Provider for Shopify {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row { name: "shopify", header: Some("x-shopify-hmac-sha256".into()), ..PLAIN }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("shopify-customers-data-request.json", "example.myshopify.com/customers/data_request/305c139b-58ff-4dd0-b2eb-89e8cf7edbef", "customers/data_request", "customers", Some("example.myshopify.com"), Some(1_770_213_600_355), "customers/9007199254740995"),
+        ("shopify-customers-redact.json", "example.myshopify.com/customers/redact/477882ea-436a-4b0b-9af3-9cdb2dcacc9f", "customers/redact", "customers", Some("example.myshopify.com"), Some(1_771_077_600_689), "customers/9007199254740995"),
+        ("shopify-event-order-update.json", "example.myshopify.com/Order/8c47013c-1bb2-4836-96ec-01eecac6c899", "Order/update", "Order", Some("example.myshopify.com"), Some(1_767_712_501_000), "order/450789469"),
+        ("shopify-fulfillments-create.json", "example.myshopify.com/fulfillments/create/f8d6264d-6740-4873-a54f-6e70408aca33", "fulfillments/create", "fulfillments", Some("example.myshopify.com"), Some(1_767_712_500_000), "order/450789469"),
+        ("shopify-order-transactions-create.json", "example.myshopify.com/order_transactions/create/3f83c73d-2dbc-4a90-8114-2dae02dda59b", "order_transactions/create", "order_transactions", Some("example.myshopify.com"), Some(1_767_621_701_083), "order/450789469"),
+        ("shopify-orders-cancelled.json", "example.myshopify.com/orders/cancelled/dbc3eca6-87e7-4589-af7f-99416438176e", "orders/cancelled", "orders", Some("example.myshopify.com"), Some(1_767_880_800_000), "order/450789469"),
+        ("shopify-orders-create.json", "example.myshopify.com/orders/create/15e8d2f1-73e1-49d3-ac54-9a486645fdcd", "orders/create", "orders", Some("example.myshopify.com"), Some(1_767_621_601_000), "order/450789469"),
+        ("shopify-orders-edited.json", "example.myshopify.com/orders/edited/2434a37d-7a8b-4f04-8c51-cc9517ae692d", "orders/edited", "orders", Some("example.myshopify.com"), Some(1_767_625_201_140), "order/450789469"),
+        ("shopify-orders-paid.json", "example.myshopify.com/orders/paid/1da83e8a-c086-4c42-a7eb-e6adac5e357b", "orders/paid", "orders", Some("example.myshopify.com"), Some(1_767_621_700_000), "order/450789469"),
+        ("shopify-orders-updated.json", "example.myshopify.com/orders/updated/f41673e5-771c-41ae-b218-549262a3f5b7", "orders/updated", "orders", Some("example.myshopify.com"), Some(1_767_712_501_000), "order/450789469"),
+        ("shopify-refunds-create.json", "example.myshopify.com/refunds/create/2e04e520-97d1-406c-a777-5907d20cf181", "refunds/create", "refunds", Some("example.myshopify.com"), Some(1_767_801_600_660), "order/450789469"),
+        ("shopify-shop-redact.json", "example.myshopify.com/shop/redact/ad2dcaed-784f-444b-9981-9957ceda05b0", "shop/redact", "shop", Some("example.myshopify.com"), Some(1_772_805_600_870), "shop/548380009"),
+    ];
 
     const BODY: &[u8] = br#"{"id":450789469}"#;
     /// The signature from `printf '{"id":450789469}' | openssl dgst -sha256 -hmac

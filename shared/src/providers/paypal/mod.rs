@@ -14,11 +14,9 @@
 use std::time::Duration;
 
 use super::{
-    Address, Described, Encoding, Keys, Provider, Published, Request, Secret, Uncertified, Unverified, Verified,
-    describe,
+    Address, Encoding, Keys, Proof, Provider, Published, Request, Secret, Uncertified, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
-    tables,
 };
 use crate::time::Timestamp;
 
@@ -67,7 +65,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"event_type":"CHECKOUT.ORDER.APPROVED","resource_type":"checkout-order","resource":{"id":"5O190127TN364715T"}}"#,
@@ -109,14 +106,16 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/id"])],
     topic: &["/event_type"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["/resource/payee/merchant_id", "/resource/purchase_units/0/payee/merchant_id"],
     event_time: &["/resource/update_time", "/create_time"],
     horizon: Some(Duration::from_secs(3 * 24 * 3600)),
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "none. The source has the `webhook_id`, which PayPal shows next to the webhook",
+    signing: None,
     signature: "`paypal-transmission-sig`: base64 RSA-SHA256 of transmission id, transmission time, webhook id and \
                 the body's CRC-32 in decimal, separated by vertical bars. The key is that of the certificate that \
                 `paypal-cert-url` names. Ingest fetches the certificate from PayPal's hosts only",
@@ -176,8 +175,8 @@ impl Provider for PayPal {
         Some("PayPal signs with its own key: leave `secrets` out and set `webhook_id`")
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     fn published(&self) -> Option<&dyn Published> {
@@ -196,7 +195,7 @@ impl Published for PayPal {
         webhook_ids: &[String],
         keys: &dyn Keys,
         now: Timestamp,
-    ) -> Result<Verified, Unverified> {
+    ) -> Result<Proof, Unverified> {
         let header = |name| request.headers.required(name);
         let (id, time, signature) = (header(ID)?, header(TIME)?, header(SIGNATURE)?);
         let at = address(header(CERTIFICATE)?).ok_or_else(|| Unverified::malformed(CERTIFICATE))?;
@@ -217,14 +216,26 @@ impl Published for PayPal {
         let crc = crc32(request.body);
         let has_signed =
             |webhook_id: &String| key.verifies(format!("{id}|{time}|{webhook_id}|{crc}").as_bytes(), &signature);
-        if webhook_ids.iter().any(has_signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }
+        if webhook_ids.iter().any(has_signed) { Ok(Proof::DELIVERY) } else { Err(Unverified::Mismatch) }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row { name: "paypal", header: Some("paypal-transmission-sig".into()), ..PUBLISHED }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("paypal-checkout-order-approved.json", "WH-0000000ExampleDev01-ORDERAPPROVED", "CHECKOUT.ORDER.APPROVED", "CHECKOUT.ORDER", Some("EXAMPLEMERCH1"), Some(1_767_621_688_000), "order/5O190127TN364715T"),
+        ("paypal-payment-capture-completed.json", "WH-0000000ExampleDev02-CAPTURECOMPLETED", "PAYMENT.CAPTURE.COMPLETED", "PAYMENT.CAPTURE", Some("EXAMPLEMERCH1"), Some(1_767_621_695_000), "order/5O190127TN364715T"),
+        ("paypal-payment-capture-refunded.json", "WH-0000000ExampleDev03-CAPTUREREFUNDED", "PAYMENT.CAPTURE.REFUNDED", "PAYMENT.CAPTURE", None, Some(1_767_801_601_000), "order/5O190127TN364715T"),
+    ];
 
     fn entity(event_type: &str, resource_type: &str, resource: &str) -> Option<String> {
         let body = format!(

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use super::{
-    Secret, describe,
+    Secret,
     facts::{Facts, IdPart, Payload, Reads},
     rule::{Example, Kind, Line, Rule},
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
-pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, reads: READS, lines: LINES };
+pub(super) const ETSY: Scheme = Scheme { key, objection: |_| scheme::NO_KEY, reads: READS };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
@@ -22,7 +22,6 @@ const LINES: &[Line] =
     &[Line { families: &[], places: &["/resource_url"], kind: Kind::Inside { word: "order", marks: &["/receipts/"] } }];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"event_type":"order.paid","resource_url":"https://api.etsy.com/v3/application/shops/1/receipts/7","shop_id":1}"#,
@@ -44,14 +43,15 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(scheme::IDS)],
     topic: &["/event_type"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["/shop_id"],
-    event_time: &[],
     horizon: Some(Duration::from_secs(5 + 5 * 60 + 30 * 60 + (2 + 5 + 10 + 10) * 3600)),
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the endpoint's signing secret, `whsec_…`, shown in the app's webhook portal",
+    signing: None,
     signature: "Standard Webhooks: `webhook-signature`, `v1,` and base64 HMAC-SHA256 of id, time and body, separated \
                 by dots",
     signed: scheme::SIGNED,
@@ -70,9 +70,27 @@ const FACTS: Facts = Facts {
 };
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row {
+            name: "etsy",
+            secrets: ["whsec_c2VjcmV0", "whsec_YW5vdGhlcg=="],
+            secret_of: Some(encoded),
+            ..scheme()
+        }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("etsy-order-canceled.json", "msg_2vExampleDev0Etsy0000000003", "order.canceled", "order", Some("51780431"), None, "order/3928471122"),
+        ("etsy-order-delivered.json", "msg_2vExampleDev0Etsy0000000002", "order.delivered", "order", Some("51780431"), None, "order/3928471122"),
+        ("etsy-order-paid.json", "msg_2vExampleDev0Etsy0000000000", "order.paid", "order", Some("51780431"), None, "order/3928471122"),
+        ("etsy-order-shipped.json", "msg_2vExampleDev0Etsy0000000001", "order.shipped", "order", Some("51780431"), None, "order/3928471122"),
+    ];
 
     #[test]
     fn etsy_receipt_id_in_resource_url_is_the_order_id() {

@@ -6,22 +6,20 @@
 //! replays, but says nothing about the order of events. A snapshot event holds its object; a
 //! thin event holds only the object's id.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Request, Secret, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     json::pointer,
+    preset::Preset,
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
-    tables,
+    signature::{self},
 };
-use crate::time::Timestamp;
 
-#[derive(Debug)]
-pub(super) struct Stripe;
+pub(super) static STRIPE: Preset = Preset { signing: SIGNING, reads: READS, objection, is_ping, ..Preset::PLAIN };
 
-const SIGNATURE: &str = "stripe-signature";
+const SIGNING: Signing = Signing { header: Cow::Borrowed("Stripe-Signature"), ..Signing::STAMPED };
 
 const SECRET_PREFIX: &[u8] = b"whsec_";
 
@@ -33,16 +31,17 @@ const PING: &str = "v2.core.event_destination.ping";
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/id"])],
     topic: &["/type"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["/account", "/context"],
     event_time: &["/created"],
     horizon: Some(Duration::from_secs(3 * 24 * 3600)),
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the endpoint's signing secret, including `whsec_`: *Developers → Webhooks*, or the CLI's `stripe listen`",
-    signature: "`Stripe-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body; several `v1` \
-                during a rotation",
+    signing: Some(&SIGNING),
+    signature: "; several `v1` during a rotation",
     signed: Signed { time: true, ..Signed::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Seconds),
@@ -87,7 +86,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"type":"payment_intent.succeeded","data":{"object":{"id":"pi_1","object":"payment_intent"}}}"#,
@@ -122,34 +120,36 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-impl Provider for Stripe {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        let reason = "it is an API key; the signing secret of a webhook begins with `whsec_`";
+fn objection(secret: &Secret) -> Option<&'static str> {
+    let reason = "it is an API key; the signing secret of a webhook begins with `whsec_`";
+    signature::objection(secret, &API_KEYS, reason).or_else(|| {
         let is_signing = secret.expose().starts_with(SECRET_PREFIX);
-        signature::objection(secret, &API_KEYS, reason)
-            .or_else(|| (!is_signing).then_some("it does not begin with `whsec_`, as a signing secret of Stripe does"))
-    }
+        (!is_signing).then_some("it does not begin with `whsec_`, as a signing secret of Stripe does")
+    })
+}
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let value = request.headers.required(SIGNATURE)?;
-        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(Key::of), request.body, now)?;
-        let is_ping = pointer(request.body, "/type").is_some_and(|topic| topic == PING);
-        Ok(if is_ping { Verified::Ping } else { Verified::Delivery })
-    }
-
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        Key::of(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
-    }
+fn is_ping(request: Request<'_>) -> bool {
+    pointer(request.body, "/type").is_some_and(|topic| topic == PING)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::providers::tests::rows::*;
     use crate::{protocol::entity::DeliveryId, providers::tests};
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row { secrets: ["whsec_one", "whsec_two"], ..Row::of("stripe", &SIGNING) }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("stripe-charge-dispute-created.json", "evt_1SpC8yExampleDev0disputed", "charge.dispute.created", "charge.dispute", None, Some(1_768_399_200_000), "payment_intent/pi_3SmC8xExampleDev0aBcDeFg"),
+        ("stripe-charge-refunded.json", "evt_3SmC8xExampleDev0refunded", "charge.refunded", "charge", None, Some(1_767_801_602_000), "order/450789469"),
+        ("stripe-checkout-session-completed.json", "evt_1SmC8yExampleDev0completed", "checkout.session.completed", "checkout.session", None, Some(1_767_621_697_000), "order/450789469"),
+        ("stripe-payment-intent-succeeded.json", "evt_3SmC8xExampleDev0succeeded", "payment_intent.succeeded", "payment_intent", None, Some(1_767_621_697_000), "order/450789469"),
+        ("stripe-thin-meter-error.json", "evt_test_65ExampleDev0thin", "v1.billing.meter.error_report_triggered", "v1.billing.meter", None, Some(1_767_621_800_250), "billing.meter/mtr_test_61ExampleDev0meter"),
+    ];
 
     const SECRET: &str = "whsec_stripe-development-secret";
     const BODY: &[u8] = br#"{"id":"evt_1"}"#;
@@ -160,31 +160,31 @@ mod tests {
     const BAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
     fn verify(value: &str) -> Result<Verified, Unverified> {
-        tests::verify(&Stripe, &[("Stripe-Signature", value)], BODY, &["whsec_rolled", SECRET], SIGNED_AT)
+        tests::verify(&STRIPE, &[("Stripe-Signature", value)], BODY, &["whsec_rolled", SECRET], SIGNED_AT)
     }
 
     fn described(body: &str) -> Described {
-        tests::describe(&Stripe, &[], body)
+        tests::describe(&STRIPE, &[], body)
     }
 
     #[test]
     fn stripe_api_key_is_refused_as_secret() {
         for key in ["sk_live_1", "sk_test_1", "rk_live_1", "rk_test_1", "pk_live_1", "pk_test_1"] {
-            let objection = Stripe.objection(&Secret::new(key));
+            let objection = STRIPE.objection(&Secret::new(key));
             assert_eq!(
                 objection,
                 Some("it is an API key; the signing secret of a webhook begins with `whsec_`"),
                 "{key}"
             );
         }
-        assert_eq!(Stripe.objection(&Secret::new(SECRET)), None);
+        assert_eq!(STRIPE.objection(&Secret::new(SECRET)), None);
     }
 
     #[test]
     fn secret_without_stripes_prefix_is_refused() {
         for secret in ["hush", "whsec", "WHSEC_1", " whsec_1"] {
             assert!(
-                Stripe.objection(&Secret::new(secret)).unwrap().contains("does not begin with `whsec_`"),
+                STRIPE.objection(&Secret::new(secret)).unwrap().contains("does not begin with `whsec_`"),
                 "{secret}"
             );
         }
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn v0_signature_is_ignored() {
-        let malformed = Err(Unverified::Malformed(SIGNATURE.into()));
+        let malformed = Err(Unverified::Malformed(SIGNING.name()));
         assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD}")), malformed);
         assert_eq!(verify(&format!("t={SIGNED_AT},v0={GOOD},v1={BAD}")), Err(Unverified::Mismatch));
     }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn unreadable_signature_header_is_malformed() {
         for value in ["", "t=", &format!("v1={GOOD}"), &format!("t=now,v1={GOOD}"), &format!("t={SIGNED_AT},v1=x")] {
-            assert_eq!(verify(value), Err(Unverified::Malformed(SIGNATURE.into())), "{value:?}");
+            assert_eq!(verify(value), Err(Unverified::Malformed(SIGNING.name())), "{value:?}");
         }
     }
 
@@ -267,10 +267,10 @@ mod tests {
     fn unsigned_ping_is_refused() {
         let body = br#"{"id":"evt_3","object":"v2.core.event","type":"v2.core.event_destination.ping"}"#;
         let now = Timestamp::from_secs(SIGNED_AT);
-        let signed = Stripe.sign(&Headers::default(), body, &Secret::new(SECRET), now);
-        let verify = |headers: &Headers| Stripe.verify(Request { headers, body }, &[Secret::new(SECRET)], now);
-        assert_eq!(verify(&signed.into_iter().collect()), Ok(Verified::Ping));
-        assert_eq!(verify(&Headers::default()), Err(Unverified::Missing(SIGNATURE.into())));
+        let signed = STRIPE.sign(&Headers::default(), body, &Secret::new(SECRET), now);
+        let verify = |headers: &Headers| STRIPE.verify(Request { headers, body }, &[Secret::new(SECRET)]);
+        assert_eq!(verify(&signed.into_iter().collect()), Ok(Proof { signed_at: Some(now), ..Proof::PING }));
+        assert_eq!(verify(&Headers::default()), Err(Unverified::Missing(SIGNING.name())));
     }
 
     #[test]

@@ -2,24 +2,26 @@
 //! the body. The key is the webhook's secret in Unicode normal form NFKD, as in
 //! EasyPost's client libraries.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Encoding, Secret, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    preset::Preset,
     rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
-    tables,
+    signature::Key,
 };
-use crate::time::Timestamp;
 
-#[derive(Debug)]
-pub(super) struct EasyPost;
+pub(super) static EASYPOST: Preset = Preset { signing: SIGNING, reads: READS, key, ..Preset::PLAIN };
 
-const SIGNATURE: &str = "x-hmac-signature";
-const PREFIX: &str = "hmac-sha256-hex=";
+const SIGNING: Signing = Signing {
+    header: Cow::Borrowed("X-Hmac-Signature"),
+    encoding: Encoding::Hex,
+    prefix: Cow::Borrowed("hmac-sha256-hex="),
+    ..Signing::BODY
+};
 
 fn key(secret: &Secret) -> Option<Key> {
     secret.text().map_or_else(|| Key::of(secret), |text| Key::new(text.nfkd().collect::<String>()))
@@ -28,7 +30,6 @@ fn key(secret: &Secret) -> Option<Key> {
 const LINES: &[Line] = &[Line { families: &[], places: &["/result/id", "/result/tracking_code"], kind: Kind::Family }];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"object":"Event","id":"evt_1","description":"tracker.created","result":{"id":"trk_7","object":"Tracker","tracking_code":"9400","shipment_id":"shp_1"}}"#,
@@ -58,16 +59,16 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/id"])],
     topic: &["/description"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["/user_id"],
     event_time: &["/result/updated_at", "/created_at"],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the `webhook_secret` that you chose when the webhook was created or updated",
-    signature: "`X-Hmac-Signature: hmac-sha256-hex=…`: hexadecimal HMAC-SHA256 of the body, under the secret in \
-                Unicode normal form NFKD",
+    signing: Some(&SIGNING),
+    signature: ", under the secret in Unicode normal form NFKD",
     signed: Signed::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
@@ -84,34 +85,22 @@ const FACTS: Facts = Facts {
     ],
 };
 
-impl Provider for EasyPost {
-    fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
-    }
-
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let value = request.headers.required(SIGNATURE)?;
-        let claimed = value.trim().strip_prefix(PREFIX).and_then(|text| Encoding::Hex.decode(text));
-        let claimed = claimed.ok_or_else(|| Unverified::malformed(SIGNATURE))?;
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
-        Ok(Verified::Delivery)
-    }
-
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
-    }
-
-    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
-        let mac = HashName::Sha256.hmac(&key, &[body]);
-        vec![(SIGNATURE.to_owned(), format!("{PREFIX}{}", Encoding::Hex.encode(&mac)))]
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row::of("easypost", &SIGNING)]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("easypost-insurance-purchased.json", "evt_3a9c5d6e0f1b4a7c8d2e9f4061b7c5a3", "insurance.purchased", "insurance", Some("user_00000000000000000000000000000001"), Some(1_767_701_647_000), "insurance/ins_5f0c7a1e92d84b06a3e1c94d7b28f650"),
+        ("easypost-tracker-created.json", "evt_1b8b041229e4d5e67d2341a71f948000", "tracker.created", "tracker", Some("user_00000000000000000000000000000001"), Some(1_767_701_600_000), "tracker/trk_691bd7ce02d8c0edbc035ad0bf156947"),
+        ("easypost-tracker-updated.json", "evt_71b1a976e0c1cfbee6ce055f4d94da91", "tracker.updated", "tracker", Some("user_00000000000000000000000000000001"), Some(1_767_880_830_000), "tracker/trk_691bd7ce02d8c0edbc035ad0bf156947"),
+    ];
 
     /// The event is from the tests of EasyPost's client libraries (easypost-python, `tests/conftest.py`).
     const BODY: &str = concat!(
@@ -125,12 +114,12 @@ mod tests {
     const GOOD: &str = "hmac-sha256-hex=e93977c8ccb20363d51a62b3fe1fc402b7829be1152da9e88cf9e8d07115a46b";
 
     fn verify(secret: &str) -> Result<Verified, Unverified> {
-        tests::verify(&EasyPost, &[("X-Hmac-Signature", GOOD)], BODY.as_bytes(), &[secret], 0)
+        tests::verify(&EASYPOST, &[("X-Hmac-Signature", GOOD)], BODY.as_bytes(), &[secret], 0)
     }
 
     #[test]
     fn published_batch_event_has_the_batch_as_entity() {
-        let described = tests::describe(&EasyPost, &[], BODY);
+        let described = tests::describe(&EASYPOST, &[], BODY);
         assert_eq!((described.topic.as_str(), described.delivery_id.as_str()), ("batch.created", "evt_123..."));
         assert_eq!(described.entity.as_deref(), Some("batch/batch_123..."));
     }

@@ -4,14 +4,14 @@
 //!
 //! If a request has a signature, the token in its URL is ignored.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Described, Headers, Provider, Request, Secret, Unverified, Verified,
+    Headers, Proof, Provider, Request, Secret, Signing, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
-    tables, token,
+    token,
 };
 use crate::time::Timestamp;
 
@@ -19,6 +19,8 @@ use crate::time::Timestamp;
 pub(super) struct Shippo;
 
 const SIGNATURE: &str = "shippo-auth-signature";
+
+const SIGNING: Signing = Signing { header: Cow::Borrowed("Shippo-Auth-Signature"), ..Signing::STAMPED };
 
 /// The locations of the entity's id in Shippo's events. A parcel whose label was bought outside
 /// Shippo has no transaction, so its tracking number identifies it.
@@ -30,7 +32,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"event":"transaction_created","data":{"object_id":"t1","tracking_number":"9205","status":"SUCCESS"}}"#,
@@ -55,13 +56,14 @@ const READS: Reads = Reads {
     between_words: &['_'],
     account: &["/data/object_owner"],
     event_time: &["/data/tracking_status/object_updated", "/data/tracking_status/status_date", "/data/object_updated"],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the HMAC secret that Shippo gives you on request, or a token of your own in the URL, `?token=…`",
-    signature: "`Shippo-Auth-Signature: t=…,v1=…`: hexadecimal HMAC-SHA256 of the time, a dot and the body. With a \
-                token in the URL instead, nothing is signed",
+    signing: Some(&SIGNING),
+    signature: ". With a token in the URL instead, nothing is signed",
     signed: Signed { time: true, ..Signed::BODY },
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Milliseconds),
@@ -80,34 +82,43 @@ impl Provider for Shippo {
         signature::objection(secret, &["shippo_live_", "shippo_test_"], reason)
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        let Some(value) = request.headers.get(SIGNATURE) else {
-            let missing = || Unverified::Missing(SIGNATURE.into());
-            token::is_sent(request.headers).then_some(()).ok_or_else(missing)?;
-            return token::check(request.headers, secrets).map(|()| Verified::Delivery);
-        };
-        signature::check_stamp((SIGNATURE, value), secrets.iter().filter_map(Key::of), request.body, now)?;
-        Ok(Verified::Delivery)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        if request.headers.get(SIGNATURE).is_none() && token::is_sent(request.headers) {
+            return token::check(request.headers, secrets).map(|()| Proof::DELIVERY);
+        }
+        SIGNING.verify(request, secrets.iter().filter_map(Key::of))
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
-    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        Key::of(secret).map(|key| (SIGNATURE.to_owned(), signature::stamp(&key, body, now))).into_iter().collect()
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        Key::of(secret).map(|key| SIGNING.sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row::of("shippo", &SIGNING)]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("shippo-track-updated-token.json", "track_updated/sha256:WSsFeouegVqicvahPiBuAt4UUSg-EyI8IA9ETSmtgC4", "track_updated", "track", None, Some(1_767_712_500_311), "tracking/92055901755477000000000022"),
+        ("shippo-track-updated.json", "track_updated/sha256:tzN5tgJyvaI1hoK4zBhJwxKHGtc3is86P9H5IH6_GdQ", "track_updated", "track", None, Some(1_767_880_800_092), "transaction/915d94940ea54c3a80cbfa328722f5a1"),
+        ("shippo-transaction-created.json", "transaction_created/sha256:C7jGzAEIa8osHac5FFtpZHjcYvLB1UmcGMzkCYMCbWA", "transaction_created", "transaction", Some("ops@example.com"), Some(1_767_701_603_842), "transaction/915d94940ea54c3a80cbfa328722f5a1"),
+    ];
 
     fn verify(signature: Option<&str>, query: &str) -> Result<Verified, Unverified> {
         let headers: Headers = signature.map(|value| (SIGNATURE, value)).into_iter().collect();
         let request = Request { headers: &headers.with_query(query), body: b"{}" };
-        Shippo.verify(request, &[Secret::new("secret")], Timestamp::from_secs(1_767_621_700))
+        Shippo.verify(request, &[Secret::new("secret")])?.near(Timestamp::from_secs(1_767_621_700), TOLERANCE)
     }
 
     /// The signature from `printf '1767621700.{}' | openssl dgst -sha256 -hmac secret`.

@@ -5,12 +5,11 @@
 //! labels. So the entity is that import or batch.
 
 use super::{
-    Described, Provider, Request, Secret, Unverified, Verified,
+    Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Signed},
     rule::{Example, Kind, Line, Rule},
-    tables, token,
+    token,
 };
-use crate::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct ShipStationV1;
@@ -22,7 +21,6 @@ const LINES: &[Line] = &[Line {
 }];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"resource_url":"https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False","resource_type":"SHIP_NOTIFY"}"#,
@@ -45,13 +43,13 @@ const READS: Reads = Reads {
     delivery_id: &[IdPart::Topic, IdPart::At(&["/resource_url"])],
     topic: &["/resource_type"],
     between_words: &['_'],
-    account: &[],
-    event_time: &[],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "a token of your own in the URL, `…/webhooks/NAME?token=…`",
+    signing: None,
     signature: "none; the token in the URL",
     signed: Signed { body: false, ..Signed::BODY },
     payload: Payload::Reference,
@@ -70,15 +68,32 @@ const FACTS: Facts = Facts {
 };
 
 impl Provider for ShipStationV1 {
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        token::check(request.headers, secrets).map(|()| Verified::Delivery)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        token::check(request.headers, secrets).map(|()| Proof::DELIVERY)
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     fn query(&self, secret: &Secret) -> Option<String> {
         token::query(secret)
     }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row { name: "shipstation-v1", signs_body: false, ..PLAIN }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("shipstation-v1-item-order-notify.json", "ITEM_ORDER_NOTIFY/https://ssapi.shipstation.com/orders?storeID=206264&importBatch=21565fda-dd85-44f6-9baa-f1b3fb854ee6&includeItems=True", "ITEM_ORDER_NOTIFY", "ITEM_ORDER", None, None, "batch/21565fda-dd85-44f6-9baa-f1b3fb854ee6"),
+        ("shipstation-v1-item-ship-notify.json", "ITEM_SHIP_NOTIFY/https://ssapi.shipstation.com/shipments?storeID=206264&batchId=1b5cde6f-b113-485e-bdc0-77a3e19a65a9&includeShipmentItems=True", "ITEM_SHIP_NOTIFY", "ITEM_SHIP", None, None, "batch/1b5cde6f-b113-485e-bdc0-77a3e19a65a9"),
+        ("shipstation-v1-order-notify.json", "ORDER_NOTIFY/https://ssapi.shipstation.com/orders?storeID=206264&importBatch=21565fda-dd85-44f6-9baa-f1b3fb854ee6", "ORDER_NOTIFY", "ORDER", None, None, "batch/21565fda-dd85-44f6-9baa-f1b3fb854ee6"),
+        ("shipstation-v1-ship-notify.json", "SHIP_NOTIFY/https://ssapi.shipstation.com/shipments?storeID=206264&batchId=1b5cde6f-b113-485e-bdc0-77a3e19a65a9&includeShipmentItems=False", "SHIP_NOTIFY", "SHIP", None, None, "batch/1b5cde6f-b113-485e-bdc0-77a3e19a65a9"),
+    ];
 }

@@ -13,12 +13,11 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     public_key::Ed25519,
     rule::{Kind, Line, Rule},
     signature::{self, Key},
-    tables,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -27,9 +26,6 @@ pub(super) struct Scheme {
     pub(super) key: fn(&Secret) -> Option<SchemeKey>,
     pub(super) objection: fn(&Secret) -> &'static str,
     pub(super) reads: Reads,
-    /// The lines of the provider's [`Rule`]. The rest of a rule is documentation, which is not linked
-    /// into the deployed functions.
-    pub(super) lines: &'static [Line],
 }
 
 pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
@@ -39,7 +35,6 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
         if is_public { "it is not `whpk_` and an Ed25519 key in base64" } else { NO_KEY }
     },
     reads: READS,
-    lines: LINES,
 };
 
 pub(super) enum SchemeKey {
@@ -93,7 +88,7 @@ pub(super) const SIGNED: Signed =
 /// body.
 const MOST_V1A: usize = 4;
 
-fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Verified, Unverified> {
+fn verify(request: Request<'_>, keys: &[SchemeKey]) -> Result<Proof, Unverified> {
     let names = names(request.headers);
     let header = |name| request.headers.required(name);
     let malformed = Unverified::malformed;
@@ -123,8 +118,7 @@ fn verify(request: Request<'_>, keys: &[SchemeKey], now: Timestamp) -> Result<Ve
         let is_signed = pairs.iter().any(|pair| of_v1a.iter().any(|signature| pair.verifies(&message, signature)));
         if is_signed { Ok(()) } else { Err(mismatch) }
     })?;
-    signature::check_time(signed_at, now)?;
-    Ok(Verified::Delivery)
+    Ok(Proof { signed_at: Some(signed_at), ..Proof::DELIVERY })
 }
 
 fn sign(headers: &Headers, body: &[u8], key: &SchemeKey, now: Timestamp) -> Vec<(String, String)> {
@@ -179,15 +173,15 @@ const LINES: &[Line] = &[
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(IDS)],
     topic: &["/type"],
-    between_words: describe::BETWEEN_WORDS,
-    account: &[],
     event_time: &["/timestamp"],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "`whsec_` and the key's bytes in base64; or, for senders with a key pair (`v1a`), their public key, \
              `whpk_…`",
+    signing: None,
     signature: "`webhook-signature`: a list of signatures. Each covers id, time and body, joined by dots, and is \
                 `v1,` and base64 HMAC-SHA256, or `v1a,` and base64 Ed25519. The header names `svix-…` are accepted \
                 too",
@@ -203,19 +197,19 @@ const FACTS: Facts = Facts {
     sources: &["https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md"],
 };
 
-pub(super) const RULE: Rule = Rule { lines: LINES, examples: &[], reads: READS, facts: FACTS };
+pub(super) const RULE: Rule = Rule { examples: &[], reads: READS, facts: FACTS };
 
 impl Provider for Scheme {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         (self.key)(secret).is_none().then(|| (self.objection)(secret))
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], now: Timestamp) -> Result<Verified, Unverified> {
-        verify(request, &secrets.iter().filter_map(self.key).collect::<Vec<_>>(), now)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        verify(request, &secrets.iter().filter_map(self.key).collect::<Vec<_>>())
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&self.reads, self.lines, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&self.reads)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
@@ -224,9 +218,38 @@ impl Provider for Scheme {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![
+            Row {
+                name: "standard-webhooks",
+                secrets: ["whsec_c2VjcmV0", "whsec_YW5vdGhlcg=="],
+                secret_of: Some(encoded),
+                ..scheme()
+            },
+            Row {
+                name: "standard-webhooks",
+                // The seeds of RFC 8032, section 7.1, tests 2 and 1.
+                secrets: [
+                    "whsk_TM0Imyj/ltqdtsNG7BFOD1uKMZ81q6Yk2oz27U+4pvs=",
+                    "whsk_nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=",
+                ],
+                secret_of: None,
+                mark: "v1a,",
+                ..scheme()
+            },
+        ]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("standard-webhooks-order-shipped.json", "msg_2vExampleDev0Shipped000001", "order.shipped", "order", None, Some(1_767_712_470_250), "order/450789469"),
+        ("standard-webhooks-parcel-delivered.json", "msg_2vExampleDev0Delivered0001", "parcel.delivered", "parcel", None, Some(1_767_880_800_500), "order/450789469"),
+    ];
 
     // The test vector of the Standard Webhooks libraries.
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";

@@ -10,11 +10,10 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    Headers, Proof, Provider, Request, Secret, Signing, Unverified,
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
-    tables,
 };
 use crate::time::Timestamp;
 
@@ -22,6 +21,8 @@ use crate::time::Timestamp;
 pub(super) struct WooCommerce;
 
 const SIGNATURE: &str = "x-wc-webhook-signature";
+
+const SIGNING: Signing = Signing { header: Cow::Borrowed("X-WC-Webhook-Signature"), ..Signing::BODY };
 
 fn key(secret: &Secret) -> Option<Key> {
     secret.text().map_or_else(|| Key::of(secret), |text| Key::new(decoded(text).into_owned()))
@@ -82,22 +83,24 @@ const READS: Reads = Reads {
         IdPart::Body,
     ],
     topic: &["x-wc-webhook-topic"],
-    between_words: describe::BETWEEN_WORDS,
     account: &["x-wc-webhook-source"],
     event_time: &["/date_modified_gmt"],
     horizon: Some(Duration::ZERO),
+    lines: LINES,
+    failure_limit: Some(FailureLimit::Above(5)),
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the webhook's secret, which you choose: *WooCommerce → Settings → Advanced → Webhooks*",
-    signature: "`X-WC-Webhook-Signature`: base64 HMAC-SHA256 of the body, under the secret with its HTML entities \
-                decoded",
+    signing: Some(&SIGNING),
+    signature: ", under the secret with its HTML entities decoded",
     signed: Signed::BODY,
     payload: Payload::Current,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(60)),
-    retries: Some(0),
-    switches_off: "more than 5 failures in a row: the webhook is *disabled* until you set it to *active*",
+    retries: None,
+    switches_off: "the webhook is *disabled* until you set it to *active*",
     checks: "`webhook_id=N`, an unsigned form, when a webhook is saved: answered exactly 200, not stored",
     care: "WooCommerce does not retry, so a webhook that was not accepted is lost. It builds the payload when it sends \
            the webhook, so two webhooks may show the same, later state. Both are handled.",
@@ -112,7 +115,6 @@ const fn example(topic: &'static str, body: &'static str, entity: &'static str) 
 }
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         example("order.created", r#"{"id":7,"number":"7"}"#, "order/7"),
         example("order.deleted", r#"{"id":7}"#, "order/7"),
@@ -130,42 +132,42 @@ fn is_ping(body: &[u8]) -> bool {
 }
 
 impl Provider for WooCommerce {
-    fn failure_limit(&self) -> Option<u32> {
-        Some(5)
-    }
-
-    fn has_retries(&self) -> bool {
-        false
-    }
-
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         key(secret).is_none().then_some(signature::EMPTY)
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
-        let Some(claimed) = request.headers.get(SIGNATURE) else {
-            let missing = || Unverified::Missing(SIGNATURE.into());
-            return is_ping(request.body).then_some(Verified::Ping).ok_or_else(missing);
-        };
-        let claimed = Encoding::Base64.read(SIGNATURE, claimed)?;
-        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[request.body], &[claimed])?;
-        Ok(Verified::Delivery)
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        if request.headers.get(SIGNATURE).is_none() && is_ping(request.body) {
+            return Ok(Proof::PING);
+        }
+        SIGNING.verify(request, secrets.iter().filter_map(key))
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
-    fn sign(&self, _headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = key(secret) else { return Vec::new() };
-        vec![(SIGNATURE.to_owned(), Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body])))]
+    fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
+        key(secret).map(|key| SIGNING.sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::providers::tests::rows::*;
     use crate::{protocol::entity::DeliveryId, providers::tests};
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row::of("woocommerce", &SIGNING)]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("woocommerce-order-created.json", "https://store.example.com/order.created/727/ced077bdbb87c14cf3a856a1ac080176/sha256:-QgBVYGMzYm29QKmMyLkToWKlc-FtjgRena2cbmfFs0", "order.created", "order", Some("https://store.example.com"), Some(1_767_621_600_000), "order/727"),
+        ("woocommerce-order-deleted.json", "https://store.example.com/order.deleted/727/c54a15088c5afe5e36465c4eedf92336/sha256:m3MwiPbeMCIYpP4q03-2iiMe1EfRKD0wGo5t9o0hmts", "order.deleted", "order", Some("https://store.example.com"), None, "order/727"),
+        ("woocommerce-order-updated.json", "https://store.example.com/order.updated/727/7879906eba8cdb4538a6407bd4bff92f/sha256:KUWL4huWsqBr-E9nxAOQOR26vsEsaORNZJyJaTcW-QA", "order.updated", "order", Some("https://store.example.com"), Some(1_767_621_700_000), "order/727"),
+    ];
 
     const BODY: &[u8] = br#"{"id":727}"#;
     /// The signature from `printf '{"id":727}' | openssl dgst -sha256 -hmac "a&b<'>\"" -binary | base64`.

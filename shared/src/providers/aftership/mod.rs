@@ -6,11 +6,10 @@
 //! headers, so hexadecimal is accepted there as well. That makes a forgery no easier.
 
 use super::{
-    Described, Encoding, HashName, Headers, Provider, Request, Secret, Unverified, Verified, describe,
+    Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     signature::{self, Key},
-    tables,
 };
 use crate::time::Timestamp;
 
@@ -44,7 +43,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"event":"tracking_update","event_id":"1","msg":{"id":"5b7658cec7c33c0e007de3c5","tracking_number":"9400","order_id":"7"}}"#,
@@ -66,14 +64,14 @@ pub(super) const RULE: Rule = Rule {
 const READS: Reads = Reads {
     delivery_id: &[IdPart::At(&["/event_id", "/id"])],
     topic: &["/event"],
-    between_words: describe::BETWEEN_WORDS,
-    account: &[],
     event_time: &["/ts", "/created_at"],
-    horizon: None,
+    lines: LINES,
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the webhook secret of your organization: *Settings → Webhooks*",
+    signing: None,
     signature: "`aftership-hmac-sha256`: base64 HMAC-SHA256 of the body. Returns and warranty: \
                 `as-signature-hmac-sha256`, formerly `am-webhook-signature: hmac-sha256=…`",
     signed: Signed::BODY,
@@ -94,17 +92,17 @@ const FACTS: Facts = Facts {
 };
 
 impl Provider for AfterShip {
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let (name, claimed) = claimed(request.headers).ok_or_else(|| Unverified::Missing(TRACKING.into()))?;
         if claimed.is_empty() {
             return Err(Unverified::malformed(name));
         }
         signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &claimed)?;
-        Ok(Verified::Delivery)
+        Ok(Proof::DELIVERY)
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
@@ -118,9 +116,21 @@ impl Provider for AfterShip {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::tests;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row { name: "aftership", header: Some("aftership-hmac-sha256".into()), ..PLAIN }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("aftership-edd-revise.json", "154eb3e7-5ee1-42a4-9fc0-b47552871ef1", "edd_revise", "edd_revise", None, Some(1_767_712_600_000), "order/450789469"),
+        ("aftership-return-approved.json", "1aee6fb9-823b-48c4-b983-a1083e04814e", "return.approved", "return", None, Some(1_768_053_600_000), "order/450789469"),
+        ("aftership-tracking-update.json", "2692a1de-ca5c-40b0-b250-1c7fd74e6b32", "tracking_update", "tracking_update", None, Some(1_767_880_860_000), "order/450789469"),
+    ];
 
     /// The output of `printf '{}' | openssl dgst -sha256 -hmac secret`, in base64.
     const BASE64: &str = "dzJZAsrKgS3CWXM6rNBGtzgXNyx3e42VtAJkdHRRbhM=";

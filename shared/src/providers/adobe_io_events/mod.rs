@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::{
-    Address, Described, Encoding, Keys, Provider, Published, Request, RsaKey, Secret, Unverified, Verified, describe,
+    Address, Described, Encoding, Keys, Proof, Provider, Published, Request, RsaKey, Secret, Unverified, describe,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
     rule::{Example, Kind, Line, Rule},
     tables,
@@ -48,7 +48,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"type":"com.adobe.commerce.observer.sales_order_save_commit_after","data":{"value":{"entity_id":"7","increment_id":"000000007"}}}"#,
@@ -74,10 +73,14 @@ const READS: Reads = Reads {
     account: &["/source"],
     event_time: &["/time", "/event/activitystreams:published"],
     horizon: Some(Duration::from_secs(24 * 3600)),
+    lines: LINES,
+    challenge: Some("challenge"),
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "none. The source has the `client_id` of the project in Adobe's developer console",
+    signing: None,
     signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under its own key. One \
                 valid signature is enough. `x-adobe-public-key1-path` and `x-adobe-public-key2-path` name the \
                 keys. Ingest fetches them from `static.adobeioevents.com` only",
@@ -87,7 +90,7 @@ const FACTS: Facts = Facts {
     deadline: Some(Duration::from_secs(10)),
     retries: None,
     switches_off: "failures for a long time; Adobe first marks the registration as unstable",
-    checks: "a GET with a `challenge` when the webhook is registered, answered `{\"challenge\": \"…\"}`",
+    checks: "when the webhook is registered, answered `{\"challenge\": \"…\"}`",
     care: "Adobe uses the same keys for all customers. So ingest demands that `recipient_client_id` in the body \
            equals the source's `client_id`. Adobe retries after 429 and 5xx only. A Commerce event holds the fields \
            that its subscription asks for. The time of the attempt is not signed.",
@@ -116,11 +119,11 @@ impl Provider for AdobeIoEvents {
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe_by(&READS, LINES, family, request)
+        tables::describe_by(&READS, family, request)
     }
 
-    fn challenge(&self) -> Option<&'static str> {
-        Some("challenge")
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     fn published(&self) -> Option<&dyn Published> {
@@ -139,7 +142,7 @@ impl Published for AdobeIoEvents {
         client_ids: &[String],
         keys: &dyn Keys,
         _now: Timestamp,
-    ) -> Result<Verified, Unverified> {
+    ) -> Result<Proof, Unverified> {
         let mut refusal = Unverified::Missing(SIGNATURES[0].0.into());
         let recipient = describe::first(request.body, RECIPIENT);
         let is_ours = recipient.is_some_and(|recipient| client_ids.contains(&recipient));
@@ -174,7 +177,7 @@ impl Published for AdobeIoEvents {
                 continue;
             };
             match RsaKey::in_pem(&pem) {
-                Some(key) if key.verifies(request.body, &signature) => return Ok(Verified::Delivery),
+                Some(key) if key.verifies(request.body, &signature) => return Ok(Proof::DELIVERY),
                 Some(_) => refuse(Unverified::Mismatch),
                 None => refuse(Unverified::Unusable(at, "it is not a public key in PEM".into())),
             }
@@ -184,8 +187,18 @@ impl Published for AdobeIoEvents {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("adobe-io-events-sales-order.json", "6c1f4f0e-93c7-4d0e-8d2a-5a1b2c3d4e01", "com.adobe.commerce.observer.sales_order_save_commit_after", "sales_order", Some("urn:uuid:11111111-2222-4333-8444-555555555555"), Some(1_767_621_700_250), "order/9007199254740993"),
+    ];
 
     #[test]
     fn topic_family_is_the_observed_object() {

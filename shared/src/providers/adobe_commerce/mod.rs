@@ -13,11 +13,10 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, Headers, Provider, Request, Secret, Unverified, Verified,
+    Encoding, Headers, Proof, Provider, Request, RsaKey, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    public_key::{self, RsaKey},
+    public_key::{self},
     rule::{Example, Kind, Line, Rule},
-    tables,
 };
 use crate::time::Timestamp;
 
@@ -47,7 +46,6 @@ const LINES: &[Line] = &[
 ];
 
 pub(super) const RULE: Rule = Rule {
-    lines: LINES,
     examples: &[
         Example::new(
             r#"{"eventName":"observer.sales_order_save_after","data":{"order":{"entity_id":"7","increment_id":"000000007"}}}"#,
@@ -82,17 +80,21 @@ const READS: Reads = Reads {
         "/data/creditmemo/updated_at",
     ],
     horizon: Some(Duration::ZERO),
+    lines: LINES,
+    answer: Some(r#"{"op":"success"}"#),
+    ..Reads::DEFAULT
 };
 
 const FACTS: Facts = Facts {
     secret: "the public key, in PEM: *Stores → Settings → Configuration → Adobe Services → Webhooks*, with signatures \
              enabled and a key pair generated",
+    signing: None,
     signature: "`x-adobe-commerce-webhook-signature`: base64 RSA-SHA256 of the body or of its base64",
     signed: Signed::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
-    retries: Some(0),
+    retries: None,
     switches_off: "nothing. But a failing or slow hook that is `required` stops the checkout or the save that \
                    triggered it",
     checks: "none. Every delivery must be answered exactly `{\"op\":\"success\"}`",
@@ -112,15 +114,15 @@ impl Provider for AdobeCommerce {
         key(secret).is_none().then_some("it is not an RSA public key in PEM (`-----BEGIN PUBLIC KEY-----`)")
     }
 
-    fn verify(&self, request: Request<'_>, secrets: &[Secret], _now: Timestamp) -> Result<Verified, Unverified> {
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let claimed = Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?;
         let encoded = Encoding::Base64.encode(request.body);
         let signed = |key: RsaKey| [encoded.as_bytes(), request.body].iter().any(|text| key.verifies(text, &claimed));
-        if secrets.iter().filter_map(key).any(signed) { Ok(Verified::Delivery) } else { Err(Unverified::Mismatch) }
+        if secrets.iter().filter_map(key).any(signed) { Ok(Proof::DELIVERY) } else { Err(Unverified::Mismatch) }
     }
 
-    fn describe(&self, request: Request<'_>) -> Described {
-        tables::describe(&READS, LINES, request)
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
     }
 
     /// Signs `body` with a private key, which only samples and tests have.
@@ -129,32 +131,42 @@ impl Provider for AdobeCommerce {
         let signature = public_key::sign_by_rsa(secret.expose(), encoded.as_bytes());
         signature.map(|signature| (SIGNATURE.to_owned(), Encoding::Base64.encode(&signature))).into_iter().collect()
     }
-
-    fn has_retries(&self) -> bool {
-        false
-    }
-
-    fn answer(&self) -> Option<&'static str> {
-        Some(r#"{"op":"success"}"#)
-    }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::providers::public_key::tests::{PRIVATE, PUBLIC};
+    use crate::providers::tests::rows::*;
+
+    pub fn rows() -> Vec<Row> {
+        vec![Row {
+            name: "adobe-commerce",
+            secrets: [include_str!("../tests/rsa-private.pem"), include_str!("../tests/rsa-another.pem")],
+            secret_of: None,
+            header: Some("x-adobe-commerce-webhook-signature".into()),
+            ..PLAIN
+        }]
+    }
+
+    #[rustfmt::skip]
+    pub const SAMPLES: &[Expected] = &[
+        ("adobe-commerce-creditmemo-save-after.json", "observer.sales_order_creditmemo_save_after/sha256:qAMZfPwqTtgt30pmEZB2ErFtaPacLZdtfU-0aHjOs-s", "observer.sales_order_creditmemo_save_after", "observer.sales_order_creditmemo_save", None, Some(1_767_801_600_000), "order/42"),
+        ("adobe-commerce-order-save-after.json", "observer.sales_order_save_after/sha256:Ung2YwGbTdq0loIaJDQT2N9rBUNZ7qbwRdRAhbnWNYQ", "observer.sales_order_save_after", "observer.sales_order_save", Some("1"), Some(1_767_621_600_000), "order/42"),
+        ("adobe-commerce-shipment-save-after.json", "observer.sales_order_shipment_save_after/sha256:qmLCgWalZ2jzzbHLP5RSsel-JNKSXmqkRvZWs_NyAlU", "observer.sales_order_shipment_save_after", "observer.sales_order_shipment_save", None, Some(1_767_712_500_000), "order/42"),
+    ];
 
     #[test]
     fn adobe_signature_covers_body_or_base64_of_body() {
         let verify = |signature: &str, body: &[u8]| {
             let headers = [(SIGNATURE, signature)].into_iter().collect();
-            AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)], Timestamp::from_secs(0))
+            AdobeCommerce.verify(Request { headers: &headers, body }, &[Secret::new(PUBLIC)])
         };
         // Made by `printf body | openssl dgst -sha256 -sign …`.
-        let of_body = include_str!("tests/rsa-of-body.txt");
-        assert_eq!(verify(of_body, b"body"), Ok(Verified::Delivery));
+        let of_body = include_str!("../tests/rsa-of-body.txt");
+        assert_eq!(verify(of_body, b"body"), Ok(Proof::DELIVERY));
         let signed = AdobeCommerce.sign(&Headers::default(), b"{}", &Secret::new(PRIVATE), Timestamp::from_secs(0));
-        assert_eq!(verify(&signed[0].1, b"{}"), Ok(Verified::Delivery));
+        assert_eq!(verify(&signed[0].1, b"{}"), Ok(Proof::DELIVERY));
         assert_eq!(verify(&signed[0].1, b"{} "), Err(Unverified::Mismatch));
     }
 
