@@ -1,3 +1,6 @@
+//! The frame around each page: navigation, search and notices. Also elements that pages share, such as badges and
+//! times.
+
 use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
 
 use axum::{

@@ -1,3 +1,5 @@
+//! Draws charts as inline SVG: an order's timeline, and figures over time.
+
 use std::time::Duration;
 
 use maud::{Markup, html};

@@ -1,3 +1,5 @@
+//! Invokes the scheduler of a local run once a minute.
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};

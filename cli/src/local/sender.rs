@@ -1,3 +1,5 @@
+//! An HTTP client that posts webhooks, and reads a limited part of each answer.
+
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use http_body_util::BodyExt;

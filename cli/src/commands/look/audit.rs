@@ -1,3 +1,5 @@
+//! `serializer audit`: checks by the receipts that deliveries were settled in order, and none was applied twice.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

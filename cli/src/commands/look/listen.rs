@@ -1,3 +1,5 @@
+//! `serializer listen`: prints orders' events as they happen, or posts accepted deliveries to a URL.
+
 mod logs;
 mod orders;
 mod post;

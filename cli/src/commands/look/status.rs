@@ -1,3 +1,5 @@
+//! `serializer status`: counts orders and deliveries by state, source and error, and suggests commands.
+
 mod pace;
 
 use std::{collections::BTreeSet, process::ExitCode};

@@ -1,3 +1,5 @@
+//! `serializer doctor`: checks a deployment, and prints how to fix each problem.
+
 mod finding;
 mod invoked;
 mod rows;

@@ -1,3 +1,6 @@
+//! `serializer local`: runs the engines, the webhook endpoint and the functions on this machine, or plays the
+//! demonstration.
+
 mod play;
 mod tell;
 

@@ -1,3 +1,5 @@
+//! `serializer send`: posts freshly signed sample webhooks, and prints the server's answers.
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,

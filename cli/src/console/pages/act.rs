@@ -1,3 +1,5 @@
+//! Carries out the operations that forms send. A bulk redrive has a page that asks first, and a page for its progress.
+
 use std::sync::Arc;
 
 use axum::{

@@ -1,3 +1,6 @@
+//! The overview: counts of orders by state, and groups by source and error. Also the page that lists one state or
+//! group.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{extract::State, response::Response};

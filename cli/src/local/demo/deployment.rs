@@ -1,3 +1,5 @@
+//! The deployment of the demonstration. Its handler behaves as the script of the current act says.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},

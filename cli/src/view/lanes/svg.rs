@@ -1,3 +1,5 @@
+//! Draws lanes as an SVG document.
+
 use std::{fmt::Write, time::Duration};
 
 use super::{Kind, Lane, Picture, Sign, label};

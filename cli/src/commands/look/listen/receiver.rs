@@ -1,3 +1,5 @@
+//! The receiver of `listen --to`: signs each delivery as the handler `forward` does, and posts it to the user's URL.
+
 use std::{
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},

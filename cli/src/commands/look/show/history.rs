@@ -1,3 +1,5 @@
+//! Lists the operations log of an order.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

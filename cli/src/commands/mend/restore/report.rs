@@ -1,3 +1,5 @@
+//! The report of a restore: what it changed, what it could not restore, and the operator's next steps.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};

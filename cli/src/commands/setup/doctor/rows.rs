@@ -1,3 +1,5 @@
+//! Checks the sources document, the jobs' ticks and the stored rows.
+
 use std::time::Duration;
 
 use anyhow::Error;

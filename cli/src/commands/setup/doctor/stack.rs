@@ -1,3 +1,5 @@
+//! Checks the stack and its account in AWS: credentials, clock, drift, concurrency, functions, quotas and alarms.
+
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};

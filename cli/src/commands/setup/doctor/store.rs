@@ -1,3 +1,5 @@
+//! Checks the tables, the queues and the operator's permissions.
+
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},

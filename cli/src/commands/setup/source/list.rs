@@ -1,3 +1,5 @@
+//! `serializer source list`: lists the configured sources, with advice about them.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

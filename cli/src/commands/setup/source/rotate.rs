@@ -1,3 +1,5 @@
+//! `serializer source rotate`: replaces a secret in two steps; in between, both secrets are accepted.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};

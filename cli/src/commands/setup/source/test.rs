@@ -1,3 +1,5 @@
+//! `serializer source test`: signs a sample webhook with a source's secret, and sends or verifies it.
+
 use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};

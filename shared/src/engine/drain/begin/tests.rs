@@ -1,3 +1,5 @@
+//! Tests of how a drain begins, and of what happens to its wake-up.
+
 use super::*;
 use crate::{
     protocol::{

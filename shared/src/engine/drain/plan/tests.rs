@@ -1,3 +1,5 @@
+//! Tests of the steps of a drain that holds the lease: starts, settles, receipts and hand-overs.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;

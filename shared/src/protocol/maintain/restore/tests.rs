@@ -1,3 +1,6 @@
+//! Tests of a restore's record and writes: repeated writes are recognised, and rows that changed
+//! meanwhile stay as they are.
+
 use super::*;
 use crate::protocol::{
     entity::EntityKey,
