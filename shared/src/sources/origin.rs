@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn guessable_origin_secret_admits_no_request() {
-        for guessed in ["{{resolve:secretsmanager:origin:SecretString}}", "replace-me-with-your-webhook-signing-secret-0000"]
+        for guessed in
+            ["{{resolve:secretsmanager:origin:SecretString}}", "replace-me-with-your-webhook-signing-secret-0000"]
         {
             let origin = origin(&[guessed, NEW]).unwrap();
             assert!(origin.guessable().is_some(), "{guessed}");

@@ -130,7 +130,8 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
     };
     let entries = selection.entries(reading);
     let source = group.source.as_ref().map_or("source not read", |source| source.as_str());
-    let (least, is_part) = (at_least(reading, group.kind), reading.is_part_of(group.kind));
+    let least = at_least(reading, group.kind);
+    let is_part = reading.is_part_of(group.kind);
     html! {
         details.card {
             summary data-row {

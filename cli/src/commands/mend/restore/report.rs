@@ -109,7 +109,8 @@ impl Report {
 
     pub fn json(&self, restoring: &RestoreRecord, is_whole: bool) -> serde_json::Value {
         let sources = self.found.newest.iter().map(|(source, newest)| {
-            let (from, horizon) = (from(restoring), horizon(newest));
+            let from = from(restoring);
+            let horizon = horizon(newest);
             json!({
                 "source": source, "provider": newest.provider, "newest": newest.received_at.to_string(),
                 "reconcile_from": from.to_string(), "retried_for_s": horizon.map(|horizon| horizon.as_secs()),
