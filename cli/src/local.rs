@@ -102,7 +102,8 @@ fn keys(samples: bool, env: Env) -> PublishedKeys {
 impl Local {
     /// Starts the embedded DynamoDB and queue, the endpoint and the scheduler, but no workers.
     pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
-        let (own, samples) = (options.scheduler.take(), options.samples);
+        let own = options.scheduler.take();
+        let samples = options.samples;
         let file = options.sources_file.take();
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let env = Env::system();
@@ -150,8 +151,11 @@ impl Local {
             .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
         let webhooks = listener.local_addr()?;
         let Options { sources, drain, workers, .. } = options;
-        let (stop, tasks) = (watch::Sender::new(false), JoinSet::new());
-        let (at_work, functions, slots) = (AtWork::default(), Vec::new(), 1);
+        let stop = watch::Sender::new(false);
+        let tasks = JoinSet::new();
+        let at_work = AtWork::default();
+        let functions = Vec::new();
+        let slots = 1;
         let local =
             Self { engines, webhooks, sources, drain, workers, slots, observer, at_work, functions, stop, tasks };
         Ok((local, listener))
@@ -278,7 +282,8 @@ mod tests {
         ] {
             let event: Request = serde_json::from_str(event).expect("an event");
             let source = sources.get(event.source().expect("a webhook")).expect("it is configured");
-            let (headers, body) = (event.headers(), event.bytes().expect("a body"));
+            let headers = event.headers();
+            let body = event.bytes().expect("a body");
             let verified = |keys: &dyn Keys| {
                 let webhook = providers::Request { headers: &headers, body: &body };
                 source.verify_with(webhook, keys, Timestamp::from_secs(1_767_900_000))

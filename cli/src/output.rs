@@ -189,7 +189,8 @@ pub fn duration(duration: Duration) -> String {
 pub fn limits(retry: &RetryPolicy) -> String {
     let attempts = retry.attempts.map(|attempts| format!("{attempts} attempts"));
     let failed = (retry.failed_for != Duration::MAX).then(|| format!("{} of failures", duration(retry.failed_for)));
-    let (unanswered, unavailable) = (duration(retry.unanswered_for), duration(retry.unavailable_for));
+    let unanswered = duration(retry.unanswered_for);
+    let unavailable = duration(retry.unavailable_for);
     let others = [format!("{unanswered} unanswered"), format!("{unavailable} unavailable")];
     attempts.into_iter().chain(failed).chain(others).collect::<Vec<_>>().join(", ")
 }

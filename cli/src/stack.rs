@@ -62,7 +62,8 @@ impl Stack {
 
     pub fn variables(&self) -> Result<BTreeMap<String, String>> {
         let Some(line) = self.outputs.get(COMMAND_LINE) else {
-            let (name, status) = (&self.name, &self.status);
+            let name = &self.name;
+            let status = &self.status;
             match status.as_str() {
                 "CREATE_IN_PROGRESS" | "REVIEW_IN_PROGRESS" => {
                     bail!("the stack `{name}` is still being created ({status}); run this again when it is complete")

@@ -384,7 +384,8 @@ async fn control(scenario: &Scenario) -> Duration {
     let senders: Vec<mpsc::UnboundedSender<()>> = (0..scenario.orders)
         .map(|_| {
             let (sender, mut jobs) = mpsc::unbounded_channel();
-            let (env, task) = (env.clone(), scenario.task);
+            let env = env.clone();
+            let task = scenario.task;
             orders.spawn(async move {
                 while jobs.recv().await.is_some() {
                     if !task.is_zero() {

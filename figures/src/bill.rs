@@ -366,7 +366,8 @@ impl Load {
         let batch = self.burst.clamp(1.0, 10.0);
         let batches = self.deliveries() / batch;
         let mut items = vec![self.front_door()];
-        let (ingest_ms, batch_ms) = (10.0, 5.0 + batch * (self.handler_ms + more_ms));
+        let ingest_ms = 10.0;
+        let batch_ms = 5.0 + batch * (self.handler_ms + more_ms);
         items.extend(function("ingest", self.deliveries(), ingest_ms));
         items.extend(function("worker", batches, batch_ms));
         let requests = self.deliveries() * chunks + 2.0 * batches;

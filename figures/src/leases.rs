@@ -134,7 +134,9 @@ async fn measure(
     .await?;
     let wall = env.monotonic() - began;
     let counted = meter.reading() - before;
-    let (mut hand_overs, mut overlaps, mut stale_tokens) = (Vec::new(), 0, 0);
+    let mut hand_overs = Vec::new();
+    let mut overlaps = 0;
+    let mut stale_tokens = 0;
     for record in records {
         overlaps += record.overlaps.into_inner();
         let mut grants = record.grants.into_inner();

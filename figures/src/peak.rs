@@ -77,7 +77,8 @@ fn rate(usual: f64, second: usize) -> f64 {
 /// Simulates the hour, and then the usual rate until no delivery waits.
 pub(crate) fn simulate(stack: Stack) -> Outcome {
     let load = load(stack.usual);
-    let (row, drain) = (load.row_units() as f64, load.drain_units());
+    let row = load.row_units() as f64;
+    let drain = load.drain_units();
     let burst_seconds = load.worker_ms() / 1000.0;
     let orders_a_second = limit::BATCH / burst_seconds;
     let mut entities = OnDemand::new(stack.warm, stack.usual * (1.0 + drain / BURST));

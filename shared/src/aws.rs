@@ -217,7 +217,8 @@ impl Parts {
             table = table.metered(meter.clone());
             queue = queue.metered(meter);
         }
-        let (table, queue) = (Arc::new(table), Arc::new(queue));
+        let table = Arc::new(table);
+        let queue = Arc::new(queue);
         Self { store: Store::new(table, env.clone()), waker: Waker::new(queue.clone(), env.clone()), queue }
     }
 }
@@ -302,7 +303,8 @@ mod tests {
             let http = account.http_client();
             (format!("{:?}", account.dynamodb(&http).config()), format!("{:?}", account.sqs(&http).config()))
         };
-        let (fips, dual) = (("AWS_USE_FIPS_ENDPOINT", "true"), ("AWS_USE_DUALSTACK_ENDPOINT", "true"));
+        let fips = ("AWS_USE_FIPS_ENDPOINT", "true");
+        let dual = ("AWS_USE_DUALSTACK_ENDPOINT", "true");
         let (tables, queues) = given(&[fips, dual]);
         assert!(tables.contains("https://dynamodb-fips.eu-central-1.api.aws"), "{tables}");
         assert!(queues.contains("https://sqs-fips.eu-central-1.api.aws"), "{queues}");

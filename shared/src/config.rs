@@ -226,7 +226,8 @@ impl WorkerConfig {
             // delivery could be handed over for ever.
             let besides = MARK_TIMEOUT + MARGIN;
             if source.handler_timeout + besides >= config.function_timeout {
-                let (name, most) = (&source.name, config.function_timeout.saturating_sub(besides));
+                let name = &source.name;
+                let most = config.function_timeout.saturating_sub(besides);
                 let reason = format!(
                     "leaves source `{name}` no time for its handler: handler_timeout must be less than {} s",
                     most.as_secs()

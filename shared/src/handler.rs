@@ -284,7 +284,7 @@ pub trait Handler: Send + Sync + 'static {
         deliveries: Deliveries,
         context: &Context,
     ) -> impl Future<Output = Result<Outcome, HandlerError>> + Send {
-        let (_, _) = (deliveries, context);
+        let _ = (deliveries, context);
         async {
             Err("this handler takes one delivery at a time: remove the source's `deliver`, or set it to \"latest\""
                 .into())

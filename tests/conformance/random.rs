@@ -203,7 +203,8 @@ impl<'a> Case<'a> {
             Step::Query { partition, from, to, limit } => {
                 let key = self.names.key(RowPlace::Inbox(*partition, 0));
                 let (from, to) = (format!("i{from}"), format!("i{to}"));
-                let (table, partition) = (key.table, key.partition);
+                let table = key.table;
+                let partition = key.partition;
                 self.pair.query(&Range { table, partition, sort: "item".into(), from, to, limit: *limit }).await
             }
         }

@@ -22,7 +22,8 @@ fn dependents(selection: &[&str], package: &str) -> String {
         .output()
         .expect("cargo runs");
     let text = |bytes| String::from_utf8(bytes).expect("a text");
-    let (out, err) = (text(output.stdout), text(output.stderr));
+    let out = text(output.stdout);
+    let err = text(output.stderr);
     let nothing = err.contains("nothing to print") || err.contains("did not match any packages");
     assert!(nothing || output.status.success(), "{err}");
     assert_eq!(out.is_empty(), nothing, "{err}");

@@ -104,7 +104,8 @@ impl Scale {
 }
 
 fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading {
-    let (write_units, read_units) = (write_units as f64, read_units as f64);
+    let write_units = write_units as f64;
+    let read_units = read_units as f64;
     Reading { write_units, writes, read_units, reads, ..Reading::default() }
 }
 
@@ -134,7 +135,8 @@ async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
     let append = scale.weigh(async { scale.inbox.append(&incoming).await.expect("it is appended") }).await;
     let state = scale.testbed.parts().store.entity(&scale.entity, PATIENCE).await.unwrap().unwrap();
     let row = scale.testbed.table().get(&delivery_row(&scale.entity, state.tail)).await.unwrap().unwrap();
-    let (b, q) = (row.write_units(), row.read_units());
+    let b = row.write_units();
+    let q = row.read_units();
     assert!(b > 10, "it is large: {b}");
     (append, b, q)
 }
@@ -187,11 +189,15 @@ async fn failed_group_costs_as_much_as_one_failed_attempt() {
 }
 
 fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> impl Handler + use<> {
-    let (inbox, meter, env) = (scale.inbox.clone(), scale.testbed.meter.clone(), scale.testbed.env().clone());
+    let inbox = scale.inbox.clone();
+    let meter = scale.testbed.meter.clone();
+    let env = scale.testbed.env().clone();
     let appended = AtomicU64::new(0);
     Scripted(move |_: &Delivery, _: &Context| {
         let number = appended.fetch_add(1, Relaxed);
-        let (inbox, meter, appends) = (inbox.clone(), meter.clone(), appends.clone());
+        let inbox = inbox.clone();
+        let meter = meter.clone();
+        let appends = appends.clone();
         let incoming = tests::testbed::incoming("test", "test/a", &format!("more-{number}"), env.now());
         async move {
             if number < more {
@@ -309,7 +315,8 @@ async fn hand_over_costs_two_writes_and_a_send() {
     scale.testbed.settings.slice = Duration::ZERO;
     let first = scale.weigh_drain(Done).await;
     let second = scale.weigh_drain(Done).await;
-    let (writes, reads) = (drain_writes(2) + SLICE_WRITES, drain_reads(2, Q, false) + Q);
+    let writes = drain_writes(2) + SLICE_WRITES;
+    let reads = drain_reads(2, Q, false) + Q;
     assert_eq!(
         (first.write_units + second.write_units, first.read_units + second.read_units, first.sends, second.sends),
         (writes as f64, reads as f64, 1, 0)
@@ -351,7 +358,8 @@ async fn following_an_exclusive_lease_costs_few_requests() {
     world.append("test/a", "1").await;
     let lease = world.acquire("test/a", LeaseKind::Exclusive, Duration::from_secs(600)).await;
     let drainer = world.drainer(Done);
-    let (sends, writes) = (world.messages.sent(), table.writes());
+    let sends = world.messages.sent();
+    let writes = table.writes();
     assert_eq!(world.process_next(&drainer).await, Acknowledgement::Delete);
     assert_eq!((world.messages.sent() - sends, table.writes() - writes), (1, 2), "a refused acquire, and a record");
     let sends = world.messages.sent();
@@ -359,7 +367,8 @@ async fn following_an_exclusive_lease_costs_few_requests() {
         world.append("test/a", &number.to_string()).await;
     }
     assert_eq!(world.messages.sent(), sends, "the follower stands for all");
-    let (requests, writes) = (table.requests(), table.writes());
+    let requests = table.requests();
+    let writes = table.writes();
     let work = world.work(std::slice::from_ref(&drainer));
     assert!(world.env.within(Duration::from_secs(511), work).await.is_none());
     let requeues = world.messages.sent() - sends;

@@ -49,7 +49,8 @@ async fn is_parked(world: &World, entity: &str) -> Vec<String> {
 async fn not_now_outcome_counts_no_attempt() {
     const REFUSED: usize = 10;
     let world = World::with("test/a", ["1", "2"]).await;
-    let (refused, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let refused = Arc::new(AtomicUsize::new(0));
+    let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = attempts.clone();
     let drainer = world.drainer(answering(move |delivery, _| {
         seen.lock().unwrap().push((delivery.delivery_id().to_string(), delivery.attempt()));
@@ -77,7 +78,8 @@ async fn wake_up_of_immediate_retry_follows_its_write() {
         {
             let mut world = World::with("test/a", ["1"]).await;
             world.fail(Fault::Slow(Duration::from_millis(50)), |call| call.writes.iter().any(records_failure));
-            let (asks, first) = (Arc::new(AtomicUsize::new(0)), outcome.clone());
+            let asks = Arc::new(AtomicUsize::new(0));
+            let first = outcome.clone();
             let handler = answering(move |_, _| match asks.fetch_add(1, Ordering::SeqCst) {
                 0 => first.clone(),
                 _ => Outcome::Done,
@@ -180,7 +182,8 @@ async fn suspect_does_not_start_until_store_records_the_start() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
         let mut world = World::with("test/a", ["1"]).await;
         vanishes(&world, &world.drainer(endless())).await;
-        let (clock, marked) = (world.env.clone(), Arc::new(OnceLock::new()));
+        let clock = world.env.clone();
+        let marked = Arc::new(OnceLock::new());
         let first = marked.clone();
         // The store is out for a minute, from the first attempt to record the start.
         world.fail(fault.clone(), move |call| {
@@ -191,7 +194,8 @@ async fn suspect_does_not_start_until_store_records_the_start() {
             first.get().is_some_and(|first| now < *first + MINUTE)
         });
         world.work(&[world.drainer(Done)]).await;
-        let (runs, marked) = (world.journal.runs(), *marked.get().expect("a start was recorded"));
+        let runs = world.journal.runs();
+        let marked = *marked.get().expect("a start was recorded");
         assert_eq!((runs.len(), world.applied()), (2, vec!["1".to_owned()]), "{fault:?}");
         assert!(runs[1].started >= marked + MINUTE, "{fault:?}: {runs:?}");
     }

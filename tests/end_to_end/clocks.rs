@@ -54,7 +54,8 @@ async fn wrong_clocks_take_over_no_live_lease() {
     for [holder, waiter] in CLOCKS {
         for (length, phase) in [(1, 0), (1, 400), (1, 996), (15, 0), (15, 996), (900, 0)] {
             let place = Place::new(phase).await;
-            let ((leases, env), (others, _)) = (place.process(holder), place.process(waiter));
+            let (leases, env) = place.process(holder);
+            let (others, _) = place.process(waiter);
             let terms = Terms::default().lease(seconds(length));
             let mut guard = leases.acquire(&entity(), terms).await.expect("it is free");
             let hold = async {
@@ -75,7 +76,8 @@ async fn wrong_clocks_take_over_no_live_lease() {
 async fn lease_of_dead_holder_is_taken_over_despite_wrong_clocks() {
     for ([holder, waiter], phase) in CLOCKS.into_iter().zip((0..).step_by(140)) {
         let place = Place::new(phase).await;
-        let (leases, others) = (place.process(holder).0, place.process(waiter).0);
+        let leases = place.process(holder).0;
+        let others = place.process(waiter).0;
         let begun = place.clock.monotonic();
         drop(leases.acquire(&entity(), Terms::default()).await.expect("it is free"));
         others.acquire(&entity(), Terms::default()).await.expect("it has expired").release().await.expect("it is held");

@@ -272,7 +272,8 @@ async fn gap_age_counts_from_append_of_following_deferred_delivery() {
     let world = out_until(HOUR, |_| Fault::Silent);
     assert_eq!(status(&world, "queued", "late").await, 202);
     tokio::time::advance(HOUR).await;
-    let (store, nonce) = (world.store(), world.env.nonce());
+    let store = world.store();
+    let nonce = world.env.nonce();
     let incoming = world.incoming_from("queued", "queued/order/7", "in front");
     let claim = Claim { entity: &incoming.entity, nonce: &nonce, now: world.env.now() };
     let place = store.run(&claim, HOUR).await.unwrap().sequence;

@@ -43,7 +43,8 @@ const DOWN: [Answer; 3] = [
 fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| {
-        let (env, is_shop) = (context.env().clone(), delivery.source().as_str() == "shop");
+        let env = context.env().clone();
+        let is_shop = delivery.source().as_str() == "shop";
         let starts = starts.clone();
         async move {
             let is_down = is_shop && env.monotonic() < back;
@@ -65,7 +66,8 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
                 Message::Deferred(deferred) => Received::new(deferred.entity().clone(), message.times),
             };
             let deadline = world.env.monotonic() + world.function_time;
-            let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
+            let alone = SuspectGate::new(1);
+            let in_flight = InFlight::new(&world.env, false);
             let acknowledgement = drainer.process_among(&wake_up, deadline, &alone, &in_flight);
             let lives = match received.fetch_add(1, Relaxed).is_multiple_of(dies) {
                 true => SECOND / 2,
@@ -85,7 +87,8 @@ async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: u
 async fn three_minute_destination_outage_parks_no_delivery() {
     for answer in DOWN {
         for orders in [1, 5] {
-            let (world, starts) = (world(), Arc::default());
+            let world = world();
+            let starts = Arc::default();
             for order in 0..orders {
                 append(&world, "shop", &order.to_string(), &order.to_string()).await;
             }
@@ -111,7 +114,8 @@ async fn long_destination_outage_is_reported_once() {
         (3, 20 * SECOND, DOWN[1], [1, 0]),
         (1, 3 * MINUTE, fails, [0, 0]),
     ] {
-        let (world, starts) = (world(), Arc::default());
+        let world = world();
+        let starts = Arc::default();
         for order in 0..orders {
             append(&world, "shop", &order.to_string(), "1").await;
         }
@@ -178,9 +182,11 @@ async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Cl
 #[tokio::test(start_paused = true)]
 async fn delivery_is_applied_after_destinations_six_hour_outage() {
     for (answer, most) in DOWN.into_iter().zip([140, 60, 4_500]) {
-        let (world, starts) = (world(), Arc::default());
+        let world = world();
+        let starts = Arc::default();
         let handler = down_until(world.env.monotonic() + 6 * HOUR, answer, &starts);
-        let (took, starts) = (six_hours_down(&world, 1, handler).await, starts.load(Relaxed));
+        let took = six_hours_down(&world, 1, handler).await;
+        let starts = starts.load(Relaxed);
         assert!((20..=most).contains(&starts), "{:?}: {starts} starts", answer());
         assert!(took <= 15 * MINUTE + 30 * SECOND, "{:?}: {took:?}", answer());
     }
@@ -215,7 +221,8 @@ async fn delivery_that_always_hangs_is_parked_after_a_day() {
 /// Deliveries behind the first one do not each wait three more days.
 #[tokio::test(start_paused = true)]
 async fn backlog_is_parked_together_after_three_day_destination_outage() {
-    let (world, starts) = (world(), Arc::default());
+    let world = world();
+    let starts = Arc::default();
     for id in 0..50 {
         append(&world, "shop", "a", &format!("{id:02}")).await;
     }
@@ -255,9 +262,12 @@ async fn delivery_failing_for_an_hour_is_parked() {
 async fn destination_outage_does_not_use_up_failure_retries() {
     let world = world();
     append(&world, "shop", "a", "1").await;
-    let (back, clock) = (world.env.monotonic() + 6 * HOUR, world.env.clone());
-    let (failed, attempts) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let (fails, seen) = (failed.clone(), attempts.clone());
+    let back = world.env.monotonic() + 6 * HOUR;
+    let clock = world.env.clone();
+    let failed = Arc::new(AtomicUsize::new(0));
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let fails = failed.clone();
+    let seen = attempts.clone();
     let handler = answering(move |delivery, _| match clock.monotonic() < back {
         true => Outcome::unavailable("connection refused"),
         false => {
@@ -273,7 +283,8 @@ async fn destination_outage_does_not_use_up_failure_retries() {
 #[tokio::test(start_paused = true)]
 async fn order_waiting_for_retry_has_one_wake_up() {
     for answer in DOWN {
-        let (world, starts) = (world(), Arc::default());
+        let world = world();
+        let starts = Arc::default();
         let handler = down_until(world.env.monotonic() + HOUR, answer, &starts);
         for id in 0..5 {
             append(&world, "shop", "a", &format!("{id:02}")).await;
@@ -306,7 +317,8 @@ async fn order_waiting_for_retry_has_one_wake_up() {
 /// A webhook arrives every four minutes, and the queue loses the retry's wake-up.
 #[tokio::test(start_paused = true)]
 async fn later_claim_replaces_a_lost_retry_wake_up() {
-    let (world, starts) = (world(), Arc::default());
+    let world = world();
+    let starts = Arc::default();
     let handler = down_until(world.env.monotonic() + 10 * SECOND, DOWN[0], &starts);
     let drainer = world.drainer(handler);
     append(&world, "shop", "a", "00").await;
@@ -327,7 +339,8 @@ async fn later_claim_replaces_a_lost_retry_wake_up() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_command_keeps_counted_waiting_time() {
-    let (world, starts) = (world(), Arc::default());
+    let world = world();
+    let starts = Arc::default();
     append(&world, "shop", "a", "1").await;
     let back = world.env.monotonic() + DAY;
     let drainer = world.drainer(down_until(back, DOWN[0], &starts));

@@ -35,7 +35,8 @@ async fn handled() -> World {
 #[tokio::test(start_paused = true)]
 async fn erase_removes_one_order_only() {
     let world = handled().await;
-    let (before, other) = (world.state("test/a").await, left(&world, "test/b"));
+    let before = world.state("test/a").await;
+    let other = left(&world, "test/b");
     // The rows of two deliveries, the parked one, and the receipts in the order's row.
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 4 }));
     let numbers = left(&world, "test/a");

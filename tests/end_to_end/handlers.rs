@@ -29,8 +29,10 @@ impl Receiver {
 /// Returns a handler whose first attempt at `late` outlives its timeout, and writes once `goes_on` is set.
 fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
-        let (receiver, mut goes_on) = (receiver.clone(), goes_on.clone());
-        let (delivery, token) = (delivery.clone(), context.token());
+        let receiver = receiver.clone();
+        let mut goes_on = goes_on.clone();
+        let delivery = delivery.clone();
+        let token = context.token();
         let effect = format!("{}, attempt {}", delivery.delivery_id(), delivery.attempt());
         async move {
             if delivery.delivery_id().as_str() == "late" && delivery.attempt() == 1 {
@@ -104,8 +106,10 @@ async fn crash_counts_only_for_the_running_suspect() {
     let dies = died.clone();
     let at_work = Arc::new(tokio::sync::Barrier::new(3));
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
-        let (id, attempt) = (delivery.delivery_id().to_string(), delivery.attempt());
-        let (dies, at_work) = (dies.clone(), at_work.clone());
+        let id = delivery.delivery_id().to_string();
+        let attempt = delivery.attempt();
+        let dies = dies.clone();
+        let at_work = at_work.clone();
         async move {
             if attempt == 1 && id != "after" {
                 at_work.wait().await;

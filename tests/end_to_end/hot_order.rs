@@ -46,7 +46,8 @@ async fn order_inspection_cost_is_independent_of_history_length() {
     let mut costs = Vec::new();
     for count in [500, 5000] {
         let (world, table) = drained(count).await;
-        let (hot, before) = (key("test/hot"), table.counted());
+        let hot = key("test/hot");
+        let before = table.counted();
         let inspected = world.operator().inspect(&hot).await.expect("memory answers");
         let settled = world.operator().settled(&hot, inspected.state.as_ref(), 20).await.expect("memory answers");
         assert_eq!((settled.places.len(), settled.has_older), (20, true));
@@ -61,7 +62,8 @@ async fn order_inspection_cost_is_independent_of_history_length() {
 async fn order_inspection_needs_at_most_three_reads() {
     let mut world = World::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
-    let (small, hot) = (key("test/small"), key("test/hot"));
+    let small = key("test/small");
+    let hot = key("test/hot");
     for number in 0..30 {
         world.append("test/hot", &id(number)).await;
     }
@@ -73,7 +75,8 @@ async fn order_inspection_needs_at_most_three_reads() {
     let state = world.state("test/small").await;
     let table = Arc::new(MeteredTable::new(world.memory.clone()));
     world.table = table.clone();
-    let (operator, mut before) = (world.operator(), 0);
+    let operator = world.operator();
+    let mut before = 0;
     let mut since = || table.counted().requests - std::mem::replace(&mut before, table.counted().requests);
     let inspected = operator.inspect(&small).await.unwrap();
     assert_eq!((inspected.waiting.len(), inspected.parked.len()), (1, 1));
@@ -88,7 +91,8 @@ async fn order_inspection_needs_at_most_three_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_cost_is_independent_of_the_backlog() {
-    let (thousand, ten_thousand) = (in_memory(1000).await, in_memory(10_000).await);
+    let thousand = in_memory(1000).await;
+    let ten_thousand = in_memory(10_000).await;
     for (what, small, large) in [
         ("requests", thousand.requests, ten_thousand.requests),
         ("write units", thousand.write_units, ten_thousand.write_units),

@@ -143,7 +143,8 @@ async fn hundred_rated_orders_delay_no_other_order() {
 #[tokio::test(start_paused = true)]
 async fn leased_order_delays_no_other_order() {
     let world = world();
-    let (leases, leased) = (world.leases("a program"), key("test/leased"));
+    let leases = world.leases("a program");
+    let leased = key("test/leased");
     let work = leases.run(&leased, Terms::default(), |_| async {
         world.env.sleep(Duration::from_secs(60)).await;
         Ok::<_, String>(())
@@ -186,7 +187,8 @@ async fn dead_workers_orders_delay_no_other_order() {
 async fn throttled_order_delays_no_other_order() {
     let mut world = world();
     world.append_all("test/throttled", 0..60).await;
-    let (env, over) = (world.env.clone(), world.env.monotonic() + Duration::from_secs(60));
+    let env = world.env.clone();
+    let over = world.env.monotonic() + Duration::from_secs(60);
     let throttled = entity_row(&key("test/throttled"));
     world.fail(Fault::Before(TableError::Throttled), move |call| {
         env.monotonic() < over && call.writes.iter().any(|write| write.key == throttled)

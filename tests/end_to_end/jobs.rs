@@ -197,7 +197,8 @@ async fn one_tick(
     let ticker = night.ticker(one(job));
     night.invoke(&ticker, 0).await;
     night.invoke(&ticker, 0).await;
-    let (requests, writes) = (table.requests(), table.writes());
+    let requests = table.requests();
+    let writes = table.writes();
     let (tick, ending) = night.ending(name).await;
     assert_eq!(tick, 0);
     let committed = night.memory.rows(&TableName::Named(COUNTER.into()));

@@ -40,7 +40,9 @@ struct Planted(ExternalSystem, Behaviour);
 impl Handler for Planted {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let Self(external, does) = self;
-        let (order, id, token) = (delivery.entity().as_str(), delivery.delivery_id().as_str(), context.token());
+        let order = delivery.entity().as_str();
+        let id = delivery.delivery_id().as_str();
+        let token = context.token();
         match does {
             Behaviour::AddsAgain | Behaviour::AddsInAGroup => external.add("stock", -1).await,
             Behaviour::SetsUnfenced => external.set(order, delivery.topic()).await,

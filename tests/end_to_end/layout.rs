@@ -130,7 +130,8 @@ fn every_promise_names_a_test_that_exists() {
     let lines: Vec<&str> = document.lines().collect();
     let mut named = 0;
     for promise in lines.windows(2).filter(|pair| pair[0].starts_with("- ")) {
-        let (row, shown_by) = (promise[0], promise[1]);
+        let row = promise[0];
+        let shown_by = promise[1];
         assert!(shown_by.starts_with("  "), "nothing is said to show: {row}");
         let quoted: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
         assert!(!quoted.is_empty() || shown_by.contains("not shown"), "{row}");

@@ -88,7 +88,8 @@ async fn lease_has_one_holder_and_growing_tokens() {
         .await;
         assert_eq!(rooms.iter().map(Room::visits).sum::<usize>(), callers * visits);
         // Each visit takes two writes, each poll a read, and each poll that found the lease free a write.
-        let (reads, writes) = (table.requests() - table.writes(), table.writes());
+        let reads = table.requests() - table.writes();
+        let writes = table.writes();
         assert_eq!(reads, world.events.polls(), "a look is one read, and nothing else reads");
         let granted_and_released = 2 * (callers * visits) as u64;
         assert!(writes >= granted_and_released && writes <= granted_and_released + callers as u64 + reads);
@@ -336,7 +337,8 @@ async fn delivery_under_exclusive_lease_starts_at_its_release() {
         guard.release().await.unwrap();
     };
     world.append("test/a", "2").await;
-    let (began, drainers) = (world.env.monotonic(), [world.drainer(Done)]);
+    let began = world.env.monotonic();
+    let drainers = [world.drainer(Done)];
     tokio::join!(world.work(&drainers), request);
     let runs = world.journal.runs();
     assert_eq!(world.applied(), ["1", "2"]);
@@ -390,7 +392,8 @@ async fn lease_lookup_hashes_key_and_holder_on_request() {
     for number in 0..7 {
         leases.acquire(&key(&format!("test/{number}")), Terms::default()).await.unwrap().release().await.unwrap();
     }
-    let (mut from, mut seen) = (None, Vec::new());
+    let mut from = None;
+    let mut seen = Vec::new();
     loop {
         let page = leases.list(from, 3).await.unwrap();
         assert!(page.leases.len() <= 3);

@@ -360,7 +360,8 @@ async fn successive_refusals_are_reported_at_half_of_providers_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn exclusive_lease_durations_are_logged() {
-    let (world, lines) = (World::new(), Lines::default());
+    let world = World::new();
+    let lines = Lines::default();
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
     let leases = world.leases("a test").observed_by(log);
@@ -385,10 +386,12 @@ async fn exclusive_lease_durations_are_logged() {
 #[tokio::test(start_paused = true)]
 async fn failed_job_is_counted_without_error_text() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let (world, lines) = (World::new(), Lines::default());
+    let world = World::new();
+    let lines = Lines::default();
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.env.clone()));
     let fails = |_: Context| async { Err::<(), JobError>(MARK.into()) };
-    let (hangs, once) = (Arc::new(Mutex::new(3)), Arc::new(Mutex::new(1)));
+    let hangs = Arc::new(Mutex::new(3));
+    let once = Arc::new(Mutex::new(1));
     let crash = |left: &Arc<Mutex<u32>>| {
         let left = left.clone();
         move |_: Context| {
@@ -431,7 +434,8 @@ async fn failed_job_is_counted_without_error_text() {
 #[tokio::test(start_paused = true)]
 async fn log_names_lease_holder_that_prevents_a_tick() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let (world, lines) = (World::new(), Lines::default());
+    let world = World::new();
+    let lines = Lines::default();
     let writer = lines.clone();
     let logged = tracing_subscriber::fmt().with_max_level(log_level(Some("WARN"))).with_writer(move || writer.clone());
     let _guard = logged.finish().set_default();
@@ -449,7 +453,8 @@ async fn log_names_lease_holder_that_prevents_a_tick() {
 #[tokio::test(start_paused = true)]
 async fn number_of_missed_ticks_is_logged() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let (world, lines) = (World::new(), Lines::default());
+    let world = World::new();
+    let lines = Lines::default();
     let writer = lines.clone();
     let logged = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());
     let _guard = logged.with_max_level(log_level(Some("WARN"))).finish().set_default();

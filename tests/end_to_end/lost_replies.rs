@@ -48,7 +48,8 @@ async fn run(
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Ran {
     let mut world = World::new();
-    let (table, queue) = (world.break_table(plan), world.break_queue(queue_plan));
+    let table = world.break_table(plan);
+    let queue = world.break_queue(queue_plan);
     let before = world.env.monotonic();
     scenario(&mut world).await;
     // Measures until the last handler's end. A spare wake-up may arrive a lease later and find nothing.
@@ -56,7 +57,10 @@ async fn run(
     let elapsed = last.saturating_sub(before);
     assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0), "leases taken over, lost");
     assert!(world.messages.is_empty());
-    let (requests, writes, reads, sends) = (table.requests(), table.writes(), table.reads(), queue.sends());
+    let requests = table.requests();
+    let writes = table.writes();
+    let reads = table.reads();
+    let sends = queue.sends();
     world.table = world.memory.clone();
     let inspected = world.operator().inspect(&entity()).await.expect("memory answers");
     let state = inspected.state.expect("there is such an entity");
@@ -86,7 +90,8 @@ async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes
     assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
     let check = |ran: Ran, allowed: u64, what: String| {
         assert_eq!(ran.outcomes, clean.outcomes, "{what}");
-        let (clean_calls, calls) = (clean.requests + clean.sends, ran.requests + ran.sends);
+        let clean_calls = clean.requests + clean.sends;
+        let calls = ran.requests + ran.sends;
         assert!(calls <= clean_calls + allowed, "{what}: {calls} requests, {clean_calls} without it");
         let late = ran.elapsed.saturating_sub(clean.elapsed);
         assert!(late < Duration::from_secs(5), "{what}: {late:?} later, as if a lease of 15 s was waited for");
@@ -260,7 +265,8 @@ async fn drain_yields_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
         let store = world.store();
         let asking = Scripted(move |delivery: &Delivery, context: &Context| {
-            let (store, env) = (store.clone(), context.env().clone());
+            let store = store.clone();
+            let env = context.env().clone();
             let first = delivery.delivery_id().as_str() == "1";
             async move {
                 if first {
@@ -319,7 +325,8 @@ async fn lease_is_renewed_despite_a_failed_aws_call() {
 #[tokio::test(start_paused = true)]
 async fn deliveries_during_drain_apply_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
-        let (inbox, env) = (world.inbox(), world.env.clone());
+        let inbox = world.inbox();
+        let env = world.env.clone();
         let number = Arc::new(AtomicU64::new(1));
         let trickling = Scripted(move |_: &Delivery, _: &Context| {
             let number = number.fetch_add(1, Relaxed) + 1;
@@ -394,7 +401,8 @@ async fn bodies_answered(listener: &TcpListener, answers: &[(u16, &str)]) -> Vec
     for (status, error) in answers {
         let (stream, _) = listener.accept().await.expect("a connection");
         let mut stream = BufReader::new(stream);
-        let (mut line, mut length) = (String::new(), 0);
+        let mut line = String::new();
+        let mut length = 0;
         while stream.read_line(&mut line).await.expect("a line") > 2 {
             let header = line.split_once(": ").filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
             length = header.map_or(length, |(_, value)| value.trim().parse().expect("a number"));

@@ -191,7 +191,8 @@ async fn commit_lands_once_although_new_delivery_arrives() {
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
-        let (inbox, late) = (inbox.clone(), late.clone());
+        let inbox = inbox.clone();
+        let late = late.clone();
         let is_first = delivery.delivery_id().as_str() == "1";
         let key = Key::named("totals", "order", delivery.entity().as_str());
         async move {

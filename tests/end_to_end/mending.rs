@@ -69,7 +69,8 @@ async fn repeated_partial_bulk_redrives_keep_arrival_order() {
 async fn unreadable_delivery_stops_no_bulk_redrive() {
     let world = parked().await;
     let list = list(&world.operator()).await;
-    let (broken, intact) = (&list[1], list.len() - 1);
+    let broken = &list[1];
+    let intact = list.len() - 1;
     let change = Action::Update(vec![Change::remove(a::NONCE)]);
     let broken_row = parked_row(&broken.0, broken.1);
     let cut = Write { key: broken_row, condition: Condition::exists(a::ERROR), action: change };
@@ -111,7 +112,8 @@ async fn killed_bulk_redrive_continues_without_repeats() {
 async fn concurrent_bulk_redrives_append_each_delivery_once() {
     let world = parked().await;
     let list = list(&world.operator()).await;
-    let (one, other) = (world.operator(), world.operator());
+    let one = world.operator();
+    let other = world.operator();
     let (one, other) = tokio::join!(one.put_back(&list, |_, _, _| true), other.put_back(&list, |_, _, _| true));
     assert!(one.is_ok() && other.is_ok());
     works(&world).await;
@@ -162,7 +164,8 @@ async fn discarded_delivery_stays_settled() {
     let world = World::new();
     let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
-    let (operator, place) = (world.operator(), world.state("test/a").await.head);
+    let operator = world.operator();
+    let place = world.state("test/a").await.head;
     let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
     assert_eq!(operator.discard(&parked).await, Ok(()));
     assert_eq!(operator.discard(&parked).await, Ok(()), "a second one finds nothing");
@@ -195,7 +198,8 @@ async fn discard_before_settle_of_parked_delivery_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn redrive_into_a_job_is_refused() {
     let world = parked().await;
-    let (operator, job) = (world.operator(), key("cron/nightly"));
+    let operator = world.operator();
+    let job = key("cron/nightly");
     let parked = operator.all_parked().await.unwrap().swap_remove(0);
     assert_eq!(operator.redrive(&parked, Some(&job)).await.unwrap_err(), OperatorError::IsAJob);
     assert_eq!(operator.all_parked().await.unwrap().len(), 5, "it stays parked");
@@ -237,7 +241,8 @@ async fn delivery_is_found_by_sequence_with_body() {
     world.inbox().append(&long).await.expect("it is appended");
     works(&world).await;
     let nonce = world.env.nonce();
-    let (entity, now) = (key("test/a"), world.env.now());
+    let entity = key("test/a");
+    let now = world.env.now();
     // Claims a sequence that is never filled; a delivery waits behind it.
     world.store().run(&Claim { entity: &entity, nonce: &nonce, now }, PATIENCE).await.expect("it is claimed");
     world.append("test/a", "waits").await;
@@ -283,7 +288,8 @@ async fn table_scan_reads_each_row_once() {
     }
     let operator = world.operator();
     let mut pass = operator.pass(TableName::Entities);
-    let (mut keys, mut halfway) = (Vec::new(), None);
+    let mut keys = Vec::new();
+    let mut halfway = None;
     while let Some(rows) = pass.page().await.unwrap() {
         keys.extend(rows.iter().filter_map(|row| row.text(a::ENTITY).map(str::to_owned)));
         if pass.read().parts == pass.read().of / 2 {

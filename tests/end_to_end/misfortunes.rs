@@ -172,7 +172,8 @@ async fn drain_that_only_commits_honours_yield_request() {
     let world = World::with("test/a", numbers(20)).await;
     let store = world.store();
     let asking = Scripted(move |delivery: &Delivery, context: &Context| {
-        let (store, env) = (store.clone(), context.env().clone());
+        let store = store.clone();
+        let env = context.env().clone();
         let first = delivery.delivery_id().as_str() == "0";
         let key = Key::named("totals", "order", delivery.delivery_id().as_str());
         async move {

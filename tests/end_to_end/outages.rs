@@ -39,7 +39,8 @@ async fn answered(
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Response {
     let mut world = World::new();
-    let (table, queue) = (world.table.clone(), world.queue.clone());
+    let table = world.table.clone();
+    let queue = world.queue.clone();
     world.break_table(plan);
     world.break_queue(queue_plan);
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
@@ -67,7 +68,8 @@ async fn answered(
 async fn ingest_answers_503_in_time_without_store() {
     for fault in outages() {
         for puts_only in [false, true] {
-            let (what, fault) = (format!("{fault:?}, of puts only: {puts_only}"), fault.clone());
+            let what = format!("{fault:?}, of puts only: {puts_only}");
+            let fault = fault.clone();
             let plan = move |call: &Call<'_>| match !puts_only || is_put(call.writes) {
                 true => fault.clone(),
                 false => Fault::None,
@@ -81,7 +83,8 @@ async fn ingest_answers_503_in_time_without_store() {
 async fn ingest_waits_out_a_short_store_outage() {
     for fault in [throttled(), conflict(), refused(), Fault::ReplyLost, Fault::Silent, Fault::SilentAfter] {
         for bad in 1..=2 {
-            let (what, fault) = (format!("{bad}: {fault:?}"), fault.clone());
+            let what = format!("{bad}: {fault:?}");
+            let fault = fault.clone();
             let plan = move |call: &Call<'_>| if call.request == bad { fault.clone() } else { Fault::None };
             assert_eq!(answered(plan, |_| Fault::None).await.status_code, 200, "{what}");
         }
@@ -129,7 +132,8 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
         }
     }
     let out = move |clock: &Env| (FROM..TO).contains(&clock.monotonic());
-    let (table, queue) = (world.table.clone(), world.queue.clone());
+    let table = world.table.clone();
+    let queue = world.queue.clone();
     let clock = env.clone();
     let plan = move |_: &Call<'_>| if out(&clock) { fault.clone() } else { Fault::None };
     world.table = Arc::new(FaultyTable::new(table, &env, plan));

@@ -79,7 +79,8 @@ async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
     let process = async |times, token| {
         let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
-        let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
+        let alone = SuspectGate::new(1);
+        let in_flight = InFlight::new(&world.env, false);
         let acknowledgement =
             drainer.process_among(&Received { token, ..received(times) }, deadline, &alone, &in_flight).await;
         assert_eq!(acknowledgement, Acknowledgement::Delete);
@@ -112,7 +113,8 @@ async fn early_wake_up_is_requeued_with_same_token() {
     let token = Some(lease.token());
     let early = Received { token, ..Received::new(key("chat/notifications"), 1) };
     let drainer = world.drainer(Done);
-    let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&world.env, false));
+    let alone = SuspectGate::new(1);
+    let in_flight = InFlight::new(&world.env, false);
     let acknowledgement = drainer.process_among(&early, deadline, &alone, &in_flight).await;
     assert_eq!(acknowledgement, Acknowledgement::Delete);
     assert_eq!(world.messages.take().map(|wake_up| wake_up.token), Some(token.map(|token| token.0)));

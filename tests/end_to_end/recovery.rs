@@ -23,7 +23,8 @@ fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
 
 /// Feeds a worker until the queue is empty, or until `end` completes and kills the worker.
 async fn works_until(world: &World, handler: impl Handler, end: impl Future<Output = ()>) {
-    let (workers, is_over) = ([world.worker(handler)], AtomicBool::new(true));
+    let workers = [world.worker(handler)];
+    let is_over = AtomicBool::new(true);
     tokio::select! {
         biased;
         () = end => {}
@@ -74,7 +75,8 @@ impl Visibility for Reluctant {
 }
 
 fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
-    let (inner, env) = (world.messages.clone(), world.env.clone());
+    let inner = world.messages.clone();
+    let env = world.env.clone();
     let queue = Arc::new(Reluctant { inner, takes, env, refuses: AtomicBool::new(false) });
     world.visibility = queue.clone();
     queue
@@ -87,7 +89,8 @@ async fn message_of_dead_worker_reappears_soon_after_lease_expiry() {
         let world = patient();
         world.append("test/a", "a").await;
         works_until(&world, endless(&Arc::default()), world.env.sleep(Duration::from_millis(lived))).await;
-        let (died, length) = (world.env.now(), world.settings.lease);
+        let died = world.env.now();
+        let length = world.settings.lease;
         let lease = world.state("test/a").await.held.expect("its holder died").expires_at;
         world.messages.receive().await.expect("it was not deleted");
         let back = world.env.now();
@@ -215,7 +218,8 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     world.append("test/long", "long").await;
     let sent = world.messages.sent();
     queue.refuses.store(true, Relaxed);
-    let (clock, begun) = (world.env.clone(), world.env.monotonic());
+    let clock = world.env.clone();
+    let begun = world.env.monotonic();
     let plan = move |call: &Call<'_>| {
         let suspects = call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/suspect"));
         let since = clock.monotonic() - begun;

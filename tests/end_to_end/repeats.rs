@@ -98,7 +98,8 @@ async fn equal_body_is_recognised_as_repeat_by_its_spilled_receipt() {
 #[tokio::test(start_paused = true)]
 async fn deferred_copy_of_a_stored_body_is_a_repeat() {
     let mut world = World::new().with_sources(&ACME.replace("1h", "0s"));
-    let (whole, clock) = (world.table.clone(), world.env.clone());
+    let whole = world.table.clone();
+    let clock = world.env.clone();
     let end = clock.monotonic() + 10 * SECOND;
     world.table = Arc::new(FaultyTable::new(whole, &world.env, move |call| {
         let is_put = matches!(call.writes, [Write { action: Action::Put(_), .. }]);

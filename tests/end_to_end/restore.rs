@@ -73,7 +73,8 @@ async fn killed_restore_continues_to_the_same_result() {
     let before = Disaster::strikes().await;
     let whole = before.again().await;
     let told = whole.restore().await;
-    let (left, report) = (whole.left(), whole.report(&told).await);
+    let left = whole.left();
+    let report = whole.report(&told).await;
     assert!(report.0 > 5 && !report.1.newest.is_empty() && !report.1.jobs.is_empty(), "{report:?}");
     for calls in 0.. {
         let mut disaster = before.again().await;
@@ -91,7 +92,8 @@ async fn killed_restore_continues_to_the_same_result() {
         disaster.world.table = table;
         let again = restore(&disaster.world.operator(), disaster.as_of).await.expect("it answers");
         assert!(again.0, "after {calls} calls");
-        let (found, calls_made) = (disaster.left(), format!("after {calls} calls"));
+        let found = disaster.left();
+        let calls_made = format!("after {calls} calls");
         assert_eq!(found.symmetric_difference(&left).collect::<Vec<_>>(), [""; 0], "{calls_made}");
         if !again.1.is_empty() {
             assert_eq!(disaster.report(&again.1).await, report, "{calls_made}");
@@ -181,7 +183,8 @@ async fn restore_continues_above_sequences_and_tokens_of_fast_clocks() {
         .run(&Claim { entity: &entity("test/a"), nonce: &nonce, now: ahead }, PATIENCE)
         .await
         .expect("claimed");
-    let (before, as_of) = (world.state("test/a").await, world.env.now());
+    let before = world.state("test/a").await;
+    let as_of = world.env.now();
     world.env.sleep(3 * HOUR).await;
     restore(&world.operator(), as_of).await.expect("it answers");
     let after = world.state("test/a").await;
@@ -245,7 +248,8 @@ async fn restore_keeps_deliveries_parked_between_table_copies() {
     // The row of this key has room for one receipt.
     let key = format!("test/{}", "x".repeat(507));
     world.append(&key, "bad").await;
-    let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
+    let as_of = world.env.now();
+    let backup = Arc::new(MemoryTable::new());
     copied(&world.memory, TableName::Entities, &backup).await;
     for id in ["1", "2"] {
         world.append(&key, id).await;
@@ -276,13 +280,15 @@ async fn appended(testbed: &TestBed, ids: impl IntoIterator<Item = String>) {
 
 #[tokio::test]
 async fn embedded_tables_are_restored_from_copies() {
-    let (testbed, receiver) = (TestBed::start().await, Receiver::default());
+    let testbed = TestBed::start().await;
+    let receiver = Receiver::default();
     let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
     appended(&testbed, long_ago()).await;
     process(&testbed, &receiver).await;
     assert_eq!(receiver.applied("test/a").len(), LONG_AGO);
     appended(&testbed, ["waits".to_owned()]).await;
-    let (as_of, restored) = (testbed.env().now(), TestBed::start().await);
+    let as_of = testbed.env().now();
+    let restored = TestBed::start().await;
     for table in [TableName::Entities, TableName::Inbox] {
         let operator = testbed.operator();
         let mut pass = operator.pass(table.clone());

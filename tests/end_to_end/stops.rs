@@ -369,7 +369,8 @@ async fn skip_sends_wake_up_for_next_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn unfilled_sequence_is_not_skipped() {
-    let (world, patience) = (World::new(), Duration::from_secs(5));
+    let world = World::new();
+    let patience = Duration::from_secs(5);
     let (place, nonce) = world.claim("test/a").await;
     assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
     let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);

@@ -406,7 +406,8 @@ async fn sweep_stops_at_ten_thousand_waiting_wake_ups() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_sweeps_skip_no_row() {
     let (world, woken) = forgotten(100, Duration::from_millis(100), |_| Ok(())).await;
-    let (one, other) = (world.sweeper(), world.sweeper());
+    let one = world.sweeper();
+    let other = world.sweeper();
     for number in 10..70 {
         let until = world.env.monotonic() + Duration::from_secs(50);
         let ((first, ended), (second, also_ended)) =

@@ -208,8 +208,10 @@ async fn suspects_lease_is_taken_over_after_other_orders_finish() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = seen.clone();
     let handler = Scripted(move |delivery: &Delivery, context: &Context| {
-        let (told, sees) = (told.clone(), sees.clone());
-        let (id, wait) = (delivery.delivery_id().to_string(), context.env().sleep(Duration::from_secs(1)));
+        let told = told.clone();
+        let sees = sees.clone();
+        let id = delivery.delivery_id().to_string();
+        let wait = context.env().sleep(Duration::from_secs(1));
         async move {
             wait.await;
             sees.lock().unwrap().push((id, told.taken_over()));

@@ -52,7 +52,8 @@ async fn status_of(account: Account, config: StoreConfig) -> u16 {
 #[tokio::test]
 async fn ingest_answers_in_time_with_unreachable_store_or_queue() {
     let testbed = TestBed::start().await;
-    let (account, config) = (testbed.engines.account(), testbed.engines.config());
+    let account = testbed.engines.account();
+    let config = testbed.engines.config();
     assert_eq!(status_of(account.clone(), config.clone()).await, 200);
     for dead in [port_that_replies(b"").await, port_that_replies(STALLED).await, closed_port().await] {
         let no_store = Account { dynamodb_endpoint: Some(dead.clone()), ..account.clone() };

@@ -79,7 +79,8 @@ impl DynamoDb {
     /// Holds the next request of `operation` back. Returns a receiver that completes when the request
     /// arrives, and a sender that releases it.
     pub fn hold(&self, operation: &'static str) -> (oneshot::Receiver<()>, oneshot::Sender<()>) {
-        let ((arrived, arrival), (release, released)) = (oneshot::channel(), oneshot::channel());
+        let (arrived, arrival) = oneshot::channel();
+        let (release, released) = oneshot::channel();
         *self.proxy.plan.lock().unwrap() = Plan::Hold(operation, Held { arrived, released });
         (arrival, release)
     }

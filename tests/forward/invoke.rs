@@ -84,7 +84,8 @@ async fn handles_in_order_once_and_fenced(mut function: Receiver) {
     let mut testbed = TestBed::start_for(SOURCES).await;
     let settled = SettleCounter::default();
     for _ in 0..4 {
-        let (parts, handler) = (testbed.parts(), handler(function.url(), testbed.sources()));
+        let parts = testbed.parts();
+        let handler = handler(function.url(), testbed.sources());
         testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     }
     let env = testbed.env().clone();
@@ -238,12 +239,14 @@ pub async fn handles_groups<H: Handler + Clone>(
     handler: impl FnOnce(&str, LiveSources) -> H,
 ) {
     let mut testbed = TestBed::start_for(sources).await;
-    let (env, inbox) = (testbed.env().clone(), testbed.inbox());
+    let env = testbed.env().clone();
+    let inbox = testbed.inbox();
     for id in ["1", "2", "3", "4"] {
         inbox.append(&incoming("bursts", "bursts/order/1", id, "orders/edited", &env)).await.unwrap();
     }
     let settled = SettleCounter::default();
-    let (parts, handler) = (testbed.parts(), handler(function.url(), testbed.sources().into()));
+    let parts = testbed.parts();
+    let handler = handler(function.url(), testbed.sources().into());
     testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
     settled.until(4).await;
     testbed.rest().await;

@@ -218,7 +218,9 @@ async fn refuses_long_lists(listener: TcpListener, numbers: mpsc::UnboundedSende
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let mut stream = BufReader::new(stream);
-        let (mut number, mut length, mut line) = (0, 0, String::new());
+        let mut number = 0;
+        let mut length = 0;
+        let mut line = String::new();
         while line != "\r\n" {
             line.clear();
             stream.read_line(&mut line).await.unwrap();
@@ -245,13 +247,15 @@ async fn list_refused_as_too_large_is_applied_singly() {
     let (sender, mut numbers) = mpsc::unbounded_channel();
     let endpoint = tokio::spawn(refuses_long_lists(listener, sender));
     let mut testbed = TestBed::start_for(&bursts(&url)).await;
-    let (env, inbox) = (testbed.env().clone(), testbed.inbox());
+    let env = testbed.env().clone();
+    let inbox = testbed.inbox();
     for id in ["1", "2", "3"] {
         let incoming = incoming("bursts", "bursts/order/1", id, "orders/edited", &env);
         inbox.append(&Incoming { body: vec![b'a'; 1_500_000].into(), ..incoming }).await.unwrap();
     }
     let settled = SettleCounter::default();
-    let (parts, forward) = (testbed.parts(), Forward::new(testbed.sources()));
+    let parts = testbed.parts();
+    let forward = Forward::new(testbed.sources());
     testbed.feed(testbed.drainer_on(parts.store, parts.waker, forward, Arc::new(settled.clone())));
     settled.until(3).await;
     testbed.rest().await;
@@ -323,8 +327,9 @@ async fn restarted_postgres_receiver_remembers_applied_deliveries() {
         let context = Context::detached(FencingToken(token), Duration::from_secs(10), env.clone());
         forward.handle(delivery, &context).await.unwrap()
     };
-    let (created, paid, broken) =
-        (delivery("1", "orders/create"), delivery("2", "orders/paid"), delivery("3", "orders/broken"));
+    let created = delivery("1", "orders/create");
+    let paid = delivery("2", "orders/paid");
+    let broken = delivery("3", "orders/broken");
     let orders = async || postgres.psql("SELECT last_topic, deliveries FROM orders").await.unwrap();
 
     let receiver = start().await;

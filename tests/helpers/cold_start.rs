@@ -122,7 +122,8 @@ async fn tls(acceptor: TlsAcceptor, behind: String) -> Result<String> {
     let address = format!("https://localhost:{}", listener.local_addr()?.port());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, behind) = (acceptor.clone(), behind.clone());
+            let acceptor = acceptor.clone();
+            let behind = behind.clone();
             tokio::spawn(async move {
                 stream.set_nodelay(true)?;
                 let mut inner = TcpStream::connect(behind.trim_start_matches("http://")).await?;
@@ -180,7 +181,8 @@ async fn run(
 
 async fn instructions(program: &Path, environment: &[(String, String)], event: &str, until: Until) -> Result<u64> {
     let directory = tempfile::tempdir()?;
-    let (log, out) = (directory.path().join("log"), directory.path().join("out"));
+    let log = directory.path().join("log");
+    let out = directory.path().join("out");
     let log_file = format!("--log-file={}", log.display());
     let out_file = format!("--callgrind-out-file={}", out.display());
     run(program, environment, event, until, &["valgrind", "--tool=callgrind", &log_file, &out_file]).await?;
@@ -223,7 +225,9 @@ impl Hello {
         let instructions = instructions(program, &[], "{}", Until::Next).await?;
         let time = time(program, &[], "{}", Until::Next).await?;
         println!("times are medians of {ROUNDS}, instructions in millions, ratios to hello's");
-        let (size_mb, init, ms) = (millions(size), millions(instructions), time.as_secs_f64() * 1e3);
+        let size_mb = millions(size);
+        let init = millions(instructions);
+        let ms = time.as_secs_f64() * 1e3;
         println!("hello      {size_mb:.2} MB   init {init:.2} M, {ms:.1} ms");
         Ok(Self { size, instructions, time })
     }
@@ -307,7 +311,8 @@ async fn main() -> Result<ExitCode> {
     let sqs = tls(acceptor, engines.queue_endpoint()).await?;
 
     let directory = tempfile::tempdir()?;
-    let (bundle, sources) = (directory.path().join("roots.pem"), directory.path().join("sources.toml"));
+    let bundle = directory.path().join("roots.pem");
+    let sources = directory.path().join("sources.toml");
     std::fs::write(&bundle, certificate.cert.pem())?;
     std::fs::write(&sources, a_shop_s_sources())?;
     let config = engines.config();
@@ -348,7 +353,8 @@ async fn main() -> Result<ExitCode> {
     ];
 
     let hello = Hello::measure(&arguments.binaries.join("hello")).await?;
-    let (mut missed, mut failed) = (Vec::new(), Vec::new());
+    let mut missed = Vec::new();
+    let mut failed = Vec::new();
     for ((name, event), allowed) in events.iter().zip(LARGEST_ALLOWED) {
         let function = Function { name, program: arguments.binaries.join(name), event };
         let found = function.measure(&hello, [&alone, &one, &both], allowed).await?;

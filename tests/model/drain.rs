@@ -137,7 +137,8 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
         PlanTime::At(clock) => (clock, AMPLE),
         PlanTime::OutOfTime => (Clock::Late, Duration::ZERO),
     };
-    let (patience, pause) = (Duration::from_secs(1), Duration::ZERO);
+    let patience = Duration::from_secs(1);
+    let pause = Duration::ZERO;
     Moment { now: time(epoch, clock), left, is_alone: true, is_spent: false, patience, pause }
 }
 

@@ -294,7 +294,8 @@ impl Execution {
             Op::Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry } => {
                 let retry_at = retry.then(|| retry_at(self.epoch));
                 let sequence = Sequence(sequence);
-                let (lease, error) = (&*lease, "");
+                let lease = &*lease;
+                let error = "";
                 let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error };
                 self.with(&fail, failed_reply)
             }

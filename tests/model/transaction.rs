@@ -59,7 +59,9 @@ impl Transaction {
     }
 
     fn evaluated(self, epoch: u8, row: Option<RowRef>) -> (bool, Committing) {
-        let (now, lease, decision) = (time(epoch, Clock::Early), &*self.lease, &*self.decision);
+        let now = time(epoch, Clock::Early);
+        let lease = &*self.lease;
+        let decision = &*self.decision;
         let is_on_hold = self.known.is_on_hold();
         let goes_on = Settle { lease, decision, now, length: LEASE, hands_over: self.hands_over };
         let settling = if self.releases() {

@@ -151,7 +151,8 @@ fn deferred_deliveries_are_applied_after_hour_of_store_outage() {
         let report = run(Plan { seed, profile: Some(Profile::store_outage(how)), ..Plan::default() });
         assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.text());
         let times = |what| report.reached.get(what).copied().unwrap_or(0);
-        let (deferred, ingested) = (times("a delivery is deferred"), times("a deferred delivery is ingested"));
+        let deferred = times("a delivery is deferred");
+        let ingested = times("a deferred delivery is ingested");
         assert!(deferred >= 30 && ingested >= deferred, "seed {seed}, {how:?}: {deferred}, {ingested}");
     };
     let hows = [FailureMode::Throttled, FailureMode::FailsBefore, FailureMode::Silent, FailureMode::LosesReply];
@@ -165,7 +166,8 @@ fn deferred_deliveries_are_applied_after_hour_of_store_outage() {
 #[test]
 fn same_seed_gives_the_same_trace() {
     for seed in 0..if is_thorough() { 40 } else { 5 } {
-        let (first, second) = (run(plan(seed, None)), run(plan(seed, None)));
+        let first = run(plan(seed, None));
+        let second = run(plan(seed, None));
         assert_eq!(first.text(), second.text(), "seed {seed}");
         assert_eq!(first.hash, second.hash, "seed {seed}");
     }

@@ -46,7 +46,8 @@ struct StandIn {
 
 async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
-    let (target, authorization) = (header("x-amz-target"), header("authorization"));
+    let target = header("x-amz-target");
+    let authorization = header("authorization");
     let body = serde_json::from_slice(&body).unwrap();
     stand_in.0.lock().unwrap().push(Received { target, authorization, body });
     let reply = stand_in.1.lock().unwrap().clone();
@@ -60,7 +61,8 @@ type Shared = (Arc<Mutex<Vec<Received>>>, Arc<Mutex<Reply>>);
 
 impl StandIn {
     async fn start(reply: Reply) -> Self {
-        let (received, reply) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(reply)));
+        let received = Arc::new(Mutex::new(Vec::new()));
+        let reply = Arc::new(Mutex::new(reply));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().route("/", post(answer)).with_state((received.clone(), reply.clone()));

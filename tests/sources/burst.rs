@@ -27,7 +27,8 @@ struct Bucket {
 
 impl Document for Throttling {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
-        let (now, mut bucket) = (self.env.monotonic(), self.bucket.lock().expect("no one panics with it"));
+        let now = self.env.monotonic();
+        let mut bucket = self.bucket.lock().expect("no one panics with it");
         let since = now.saturating_sub(bucket.at).as_secs_f64();
         bucket.left = (bucket.left + since * self.rate).min(self.rate);
         bucket.at = now;

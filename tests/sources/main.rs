@@ -52,7 +52,8 @@ fn post(world: &World, secret: &str, id: &str) -> Request {
 
 #[tokio::test(start_paused = true)]
 async fn sources_document_is_refreshed_every_minute() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     assert_eq!(script.reads(), 1);
     script.set(&[("shop", OLD), ("second", OLD)]);
@@ -71,7 +72,8 @@ async fn sources_document_is_refreshed_every_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn request_waits_250ms_at_most_for_document_read() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     script.set(&[("shop", NEW)]);
     pass(REFRESH).await;
@@ -94,7 +96,8 @@ async fn request_waits_250ms_at_most_for_document_read() {
 
 #[tokio::test(start_paused = true)]
 async fn document_read_during_long_freeze_is_ignored() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, live) = ingest(&world, &script).await;
     script.hang();
     pass(REFRESH).await;
@@ -115,7 +118,8 @@ async fn document_read_during_long_freeze_is_ignored() {
 async fn ingest_answers_in_time_with_slow_dependencies() {
     // The put and the wake-up get no answer, and use all the time that the reads of the document leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
-        let (mut world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+        let mut world = World::new();
+        let script = ScriptedDocument::new(&[("shop", OLD)]);
         let plan = move |call: &Call<'_>| match call.writes {
             [Write { action: Action::Put(_), .. }] => Fault::Silent,
             _ if call.write <= silent => Fault::Silent,
@@ -135,7 +139,8 @@ async fn ingest_answers_in_time_with_slow_dependencies() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_instance_rereads_document_before_answering() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", NEW)]);
     pass(STALE).await;
@@ -150,7 +155,8 @@ async fn idle_instance_rereads_document_before_answering() {
 
 #[tokio::test(start_paused = true)]
 async fn webhook_signed_with_rotated_secret_is_accepted() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     // The provider signs with the new secret from the moment at which the document changes.
     for (round, secret) in [NEW, OLD, NEW].into_iter().enumerate() {
@@ -168,7 +174,8 @@ async fn webhook_signed_with_rotated_secret_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn webhook_of_source_without_secret_gets_503() {
     for secrets in ["", "secrets = []\n"] {
-        let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+        let world = World::new();
+        let script = ScriptedDocument::new(&[]);
         script.set_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
         let (ingest, _) = ingest(&world, &script).await;
         pass(SPACING).await;
@@ -194,7 +201,8 @@ async fn webhook_of_source_without_secret_gets_503() {
 #[tokio::test(start_paused = true)]
 async fn webhook_bypassing_the_proxy_is_refused() {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[]);
     let origin = |secrets: &str| format!("[origin]\nsecret = {secrets}\n{}", document(&[("shop", OLD)]));
     script.set_text(origin(&format!("'{SECRET}'")));
     let (ingest, _) = ingest(&world, &script).await;
@@ -217,7 +225,8 @@ async fn webhook_bypassing_the_proxy_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn first_webhook_of_added_source_is_accepted() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", OLD), ("second", NEW)]);
     pass(SPACING).await;
@@ -227,7 +236,8 @@ async fn first_webhook_of_added_source_is_accepted() {
 
 #[tokio::test(start_paused = true)]
 async fn webhook_is_accepted_after_document_corrects_provider() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[]);
     script.set_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
@@ -239,13 +249,15 @@ async fn webhook_is_accepted_after_document_corrects_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn forged_webhooks_reread_document_at_growing_intervals() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
     let mut unknown = post(&world, OLD, "1");
     unknown.raw_path = "/webhooks/nobody".into();
     let start = world.env.monotonic();
-    let (mut known, mut read_at) = (script.reads(), Vec::new());
+    let mut known = script.reads();
+    let mut read_at = Vec::new();
     for number in 0..6_000 {
         assert_eq!(ingest.answer(&post(&world, NEW, &number.to_string())).await.status_code, 401);
         assert_eq!(ingest.answer(&unknown).await.status_code, 404);
@@ -274,7 +286,8 @@ async fn forged_webhooks_reread_document_at_growing_intervals() {
 
 #[tokio::test(start_paused = true)]
 async fn last_document_is_used_while_service_is_unreachable() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.fail("ssm does not answer");
     let mut answered = Vec::new();
@@ -311,7 +324,8 @@ async fn last_document_is_used_while_service_is_unreachable() {
 
 #[tokio::test(start_paused = true)]
 async fn unverifiable_webhook_gets_503_while_document_read_hangs() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.hang();
     pass(SPACING).await;
@@ -327,7 +341,8 @@ async fn unverifiable_webhook_gets_503_while_document_read_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_sources_document_is_ignored_and_not_shown() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, live) = ingest(&world, &script).await;
     live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
     for (text, reason) in [
@@ -351,9 +366,11 @@ async fn invalid_sources_document_is_ignored_and_not_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_document_read_is_retried_during_initialisation() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[]);
     let opened = async || {
-        let (document, begun) = (Box::new(script.clone()), world.env.monotonic());
+        let document = Box::new(script.clone());
+        let begun = world.env.monotonic();
         let opened = LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await;
         (opened.map(|_| ()).unwrap_err(), world.env.monotonic() - begun)
     };
@@ -385,7 +402,9 @@ async fn sources_document_can_be_a_file() {
 /// Drains the order of the source `second` once.
 async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> Acknowledgement {
     let info = HolderInfo::new("a worker in memory");
-    let (store, waker, settings) = (world.store(), world.waker(), world.settings.clone());
+    let store = world.store();
+    let waker = world.waker();
+    let settings = world.settings.clone();
     let observer: Arc<dyn Observer> = Arc::new(script.clone());
     let drainer = Drainer::new(store, waker, live, Done, settings, info, observer).isolated(Isolation::Inline);
     let received = Received::new(EntityKey::parse("second/order/1").unwrap(), 1);
@@ -396,7 +415,8 @@ async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> 
 #[tokio::test(start_paused = true)]
 async fn worker_with_fast_clock_finds_an_added_source() {
     for ahead in [2, 59] {
-        let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+        let world = World::new();
+        let script = ScriptedDocument::new(&[("shop", OLD)]);
         pass(Duration::from_secs(3600)).await;
         let live = open(&world, &script).await;
         pass(Duration::from_secs(1)).await;
@@ -412,7 +432,8 @@ async fn worker_with_fast_clock_finds_an_added_source() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_with_slow_clock_notices_source_removal() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
     let accepted = world.env.now() + Duration::from_secs(3600);
@@ -424,7 +445,8 @@ async fn worker_with_slow_clock_notices_source_removal() {
 /// Otherwise a webhook that comes right after the pause would wait for a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn worker_rereads_document_before_requeueing_for_paused_source() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[]);
     let resumed = document(&[("second", OLD)]);
     script.set_text(format!("{resumed}paused = true\n"));
     let live = open(&world, &script).await;
@@ -452,7 +474,8 @@ async fn worker_rereads_document_before_requeueing_for_paused_source() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_requeues_wake_up_for_delivery_of_unknown_source() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
     let mut incoming = world.incoming_from("second", "second/order/1", "1");

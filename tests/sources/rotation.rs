@@ -19,7 +19,8 @@ fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> Str
 
 #[tokio::test(start_paused = true)]
 async fn secret_rotation_accepts_both_secrets() {
-    let (world, script) = (World::new(), ScriptedDocument::new(&[("shop", OLD)]));
+    let world = World::new();
+    let script = ScriptedDocument::new(&[("shop", OLD)]);
     // The instances refresh at different times. The last one is idle most of the time.
     let mut instances = Vec::new();
     for _ in 0..3 {
@@ -44,7 +45,8 @@ async fn secret_rotation_accepts_both_secrets() {
             settle().await;
         }
     };
-    let (second, some) = (Duration::from_secs(1), [1, 4, 20, 31, 59, 60, 61, 299, 300, 301, 2]);
+    let second = Duration::from_secs(1);
+    let some = [1, 4, 20, 31, 59, 60, 61, 299, 300, 301, 2];
     let moments: Vec<Duration> = some.iter().map(|seconds| second * *seconds).collect();
     phase("before", &[OLD], &moments).await;
 

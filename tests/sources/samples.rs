@@ -42,9 +42,11 @@ fn error(answer: &Response) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn every_sample_is_accepted_and_answered_as_required() {
-    let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+    let world = World::new();
+    let sources = Arc::new(Sources::parse(SOURCES).unwrap());
     let ingest = ingest(&world, &sources);
-    let (mut deliveries, mut pings) = (0, 0);
+    let mut deliveries = 0;
+    let mut pings = 0;
     for (name, webhook) in webhooks(&world, &sources) {
         let is_ping = name.ends_with("-ping.json");
         for request in both_forms(&webhook) {
@@ -68,7 +70,8 @@ async fn every_sample_is_accepted_and_answered_as_required() {
 /// Shopify checks this for the privacy topics before it lists an app.
 #[tokio::test(start_paused = true)]
 async fn every_changed_sample_is_answered_401() {
-    let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+    let world = World::new();
+    let sources = Arc::new(Sources::parse(SOURCES).unwrap());
     let ingest = ingest(&world, &sources);
     let mut refused = 0;
     for (name, webhook) in webhooks(&world, &sources) {

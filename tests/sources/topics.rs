@@ -22,7 +22,8 @@ struct Shop {
 
 impl Shop {
     fn new() -> Self {
-        let (world, sources) = (World::new(), Arc::new(Sources::parse(SOURCES).unwrap()));
+        let world = World::new();
+        let sources = Arc::new(Sources::parse(SOURCES).unwrap());
         let lines = Lines::default();
         let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()));
         let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, log);
@@ -56,7 +57,8 @@ async fn ignored_topic_is_answered_200_and_not_stored() {
     assert_eq!(lines.len(), 3);
     for (line, topic) in lines.iter().zip(["customer.updated", "order.viewed", "refund.created"]) {
         let logged = (&line["message"], &line["topic"], &line["source"], &line["outcome"], &line["Ignored"]);
-        let (text, one) = (|text: &str| Value::from(text), Value::from(1));
+        let text = |text: &str| Value::from(text);
+        let one = Value::from(1);
         assert_eq!(logged, (&text("ignored"), &text(topic), &text("shop"), &text("ignored"), &one), "{line}");
     }
     let taken = shop.post("4", "order.updated", false).await;

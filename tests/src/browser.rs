@@ -221,7 +221,8 @@ impl Browser {
     fn end_session(&self) -> std::io::Result<()> {
         let mut driver = TcpStream::connect(("127.0.0.1", self.port))?;
         driver.set_read_timeout(Some(PATIENCE))?;
-        let (session, port) = (&self.session, self.port);
+        let session = &self.session;
+        let port = self.port;
         write!(driver, "DELETE /session/{session} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n")?;
         // Waits until the browser has ended: the driver answers then.
         driver.read(&mut [0; 512]).map(drop)

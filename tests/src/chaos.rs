@@ -431,7 +431,8 @@ async fn read_results(run: &Run, parts: &Parts, retention: Duration) -> Result<R
 /// Runs `program` in all of its roles.
 pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     let directory = tempfile::tempdir()?;
-    let (sources_file, journal) = (directory.path().join("sources.toml"), directory.path().join("journal"));
+    let sources_file = directory.path().join("sources.toml");
+    let journal = directory.path().join("journal");
     let document = SOURCES.replace("ON_OUTAGE", if plan.outage.is_some() { "queue" } else { "refuse" });
     std::fs::write(&sources_file, &document)?;
     std::fs::write(&journal, "")?;
@@ -445,7 +446,8 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
         let function = engines.function(role, proxy.url(), &sources_file, &journal);
         anyhow::Ok(Arc::new(FunctionPool::new(function, most)))
     };
-    let (workers, ingests) = (pool("worker", plan.workers)?, pool("ingest", 4)?);
+    let workers = pool("worker", plan.workers)?;
+    let ingests = pool("ingest", 4)?;
     let run = Arc::new(Run {
         env: env.clone(),
         faults: Faults::default(),
@@ -465,11 +467,15 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     let stop_sending = watch::Sender::new(false);
     let mut sending = JoinSet::new();
     for order in 0..plan.orders {
-        let (run, ingests, sources) = (run.clone(), ingests.clone(), sources.clone());
+        let run = run.clone();
+        let ingests = ingests.clone();
+        let sources = sources.clone();
         sending.spawn(send(run, ingests, sources, format!("o{order}"), random.u64(..), stop_sending.subscribe()));
     }
 
-    let (clock, outage, cut) = (env.clone(), plan.outage, proxy.clone());
+    let clock = env.clone();
+    let outage = plan.outage;
+    let cut = proxy.clone();
     let outage = tokio::spawn(async move {
         if let Some(duration) = outage {
             clock.sleep(OUT_AFTER).await;

@@ -70,7 +70,8 @@ struct Late {
 impl FaultyTable {
     pub fn new(inner: Arc<dyn Table>, env: &Env, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
         let (requests, writes, reads, late) = Default::default();
-        let (env, plan) = (env.clone(), Box::new(plan));
+        let env = env.clone();
+        let plan = Box::new(plan);
         Self::through(Faults { env, plan, requests, writes, reads, late }, inner)
     }
 }
@@ -94,7 +95,9 @@ impl Faults {
     }
 
     fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: Request<'_>) {
-        let (inner, late, writes) = (inner.clone(), self.late.clone(), request.writes().to_vec());
+        let inner = inner.clone();
+        let late = self.late.clone();
+        let writes = request.writes().to_vec();
         let token = if let Request::Transact(_, token) = request { Some(token.to_owned()) } else { None };
         let wait = self.env.sleep(after);
         tokio::spawn(async move {

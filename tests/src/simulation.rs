@@ -200,7 +200,8 @@ async fn trouble(world: &Arc<World>, round: u32) {
     if round > 0 && profile.erases > 0 {
         visits(actor::ERASER, profile.entities, &mut |number, _, at| {
             // Erases each order before it gets new deliveries, or while it does.
-            let (entity, at) = ((number - 1) as usize % 100, begin + (at - begin).min(Duration::from_millis(300)));
+            let entity = (number - 1) as usize % 100;
+            let at = begin + (at - begin).min(Duration::from_millis(300));
             actors.spawn(workload::run_eraser(world.clone(), number, entity, at));
         });
     }

@@ -137,7 +137,8 @@ impl World {
     pub fn drainer(&self, handler: impl Handler) -> Drainer {
         let handler = Journaled::new(handler, self.journal.clone());
         let info = HolderInfo::new("a worker in memory");
-        let (store, waker) = (self.store(), self.waker());
+        let store = self.store();
+        let waker = self.waker();
         let settings = self.settings.clone();
         Drainer::new(store, waker, self.sources(), handler, settings, info, self.events.clone())
             .isolated(self.isolation)
@@ -264,7 +265,8 @@ impl World {
     async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Acknowledgement {
         let received = Received::wake_up(wake_up.clone(), times);
         let deadline = self.env.monotonic() + self.function_time;
-        let (alone, in_flight) = (SuspectGate::new(1), InFlight::new(&self.env, false));
+        let alone = SuspectGate::new(1);
+        let in_flight = InFlight::new(&self.env, false);
         drainer.process_among(&received, deadline, &alone, &in_flight).await
     }
 

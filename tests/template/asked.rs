@@ -29,7 +29,8 @@ fn in_parts(world: &World) -> Vec<u8> {
 /// compare them with the roles, in both directions.
 pub async fn asked() -> AskedByFunctions {
     let mut world = World::new();
-    let (memory, messages) = (world.table.clone(), world.messages.clone());
+    let memory = world.table.clone();
+    let messages = world.messages.clone();
     let acting_as = |world: &mut World, asked: &RequestedGrants| {
         world.table = asked.of_table(memory.clone());
         let queue = asked.of_queue(messages.clone());

@@ -52,7 +52,8 @@ fn combinations(values: &BTreeMap<String, Vec<String>>) -> Vec<Given<'_>> {
 
 #[test]
 fn every_combination_of_parameters_deploys_all_stacks() {
-    let (template, values) = (core(), values());
+    let template = core();
+    let values = values();
     assert!(template.defaults().keys().eq(values.keys()), "tests/template/parameters.json has other parameters");
     let [observability, domain] = ["templates/observability.yaml", "templates/domain.yaml"].map(Template::read);
     for given in combinations(&values) {
@@ -108,7 +109,8 @@ const LISTED: &[(&str, &[&str])] = &[
 
 #[test]
 fn changed_parameter_replaces_only_listed_resources() {
-    let (template, values) = (core(), values());
+    let template = core();
+    let values = values();
     for (name, held) in &values {
         let mut found = BTreeSet::new();
         for base in [&[][..], &[("FrontDoor", "both")], &[("Tables", "restored"), ("Sources", "/shop/sources")]] {

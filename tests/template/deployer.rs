@@ -241,7 +241,8 @@ fn deploy_policies_grant_every_action_of_the_registry() {
 
 #[test]
 fn deploy_policies_grant_nothing_else() {
-    let (needed, registry) = (needed(), registry());
+    let needed = needed();
+    let registry = registry();
     let is_needed = |pattern: &str| needed.iter().any(|(_, action)| fits(pattern, action));
     let is_other = |pattern: &str| OTHERS.iter().any(|other| pattern.starts_with(other));
     let granted = all_statements().into_iter().flat_map(|statement| statement.actions);

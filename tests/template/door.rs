@@ -33,7 +33,8 @@ handler = "test"
 /// Returns whether an HTTP API sends a request to this route's integration.
 fn matches(route: &str, method: &str, path: &str) -> bool {
     let Some((routed, pattern)) = route.split_once(' ') else { return route == "$default" };
-    let (pattern, path): (Vec<_>, Vec<_>) = (pattern.split('/').collect(), path.split('/').collect());
+    let pattern: Vec<_> = pattern.split('/').collect();
+    let path: Vec<_> = path.split('/').collect();
     let is_same = |(pattern, part): (&&str, &&str)| pattern.starts_with('{') && !part.is_empty() || pattern == part;
     (routed == method || routed == "ANY") && pattern.len() == path.len() && pattern.iter().zip(&path).all(is_same)
 }

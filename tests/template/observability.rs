@@ -131,7 +131,8 @@ fn alarm_fires_exactly_at_the_threshold() {
 /// alarm begins in `INSUFFICIENT_DATA` and acts when its state changes.
 fn reported(deployed: &Deployed, alarm: &str, parts: &[(Option<f64>, usize)]) -> Vec<&'static str> {
     let values: Vec<_> = parts.iter().flat_map(|(value, periods)| vec![*value; *periods]).collect();
-    let (mut before, mut reported) = ("INSUFFICIENT_DATA", Vec::new());
+    let mut before = "INSUFFICIENT_DATA";
+    let mut reported = Vec::new();
     for end in 1..=values.len() {
         let next = state(deployed, alarm, &values[..end]);
         let actions = match next {
@@ -152,7 +153,8 @@ fn scheduler_alarm_fires_only_if_running_scheduler_stops() {
     let deployed = deployed();
     assert_eq!(deployed.at("SchedulerSilentAlarm Properties Period"), "60", "a value a minute");
     let reported = |parts: &[(Option<f64>, usize)]| reported(&deployed, "SchedulerSilentAlarm", parts);
-    let (runs, silent) = (Some(1.0), None);
+    let runs = Some(1.0);
+    let silent = None;
     assert_eq!(reported(&[(silent, 30)]), [""; 0], "nothing ran yet");
     assert_eq!(reported(&[(silent, 3), (runs, 30)]), ["OK"]);
     assert_eq!(reported(&[(runs, 30), (silent, 10), (runs, 30)]), ["OK"], "ten minutes are not enough");
@@ -169,7 +171,8 @@ fn scheduler_alarm_fires_only_if_running_scheduler_stops() {
 #[test]
 fn alarm_rings_once_for_repeats_while_it_is_on() {
     let deployed = deployed();
-    let (parked, none) = (Some(1.0), None);
+    let parked = Some(1.0);
+    let none = None;
     let reported = |parts: &[(Option<f64>, usize)]| reported(&deployed, "ParkedAlarm", parts);
     assert_eq!(reported(&[(none, 1), (parked, 1), (none, FURTHER), (parked, 1), (none, 9)]), ["OK", "ALARM", "OK"]);
     let later = [(none, 1), (parked, 1), (none, 1 + FURTHER), (parked, 1)];

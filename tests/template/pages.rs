@@ -60,7 +60,8 @@ fn deploying_page_and_doctor_list_same_regions() {
     let is_listed = |region: &&str| !region.starts_with("us-gov-") && !region.starts_with("cn-");
     let listed: BTreeSet<&str> = saved.iter().map(String::as_str).filter(is_listed).collect();
     assert!(saved.iter().any(|region| region.starts_with("us-gov-")), "GovCloud has none either");
-    let (page, command) = (file("docs/deploying.md"), file("cli/src/commands/setup/doctor/stack.rs"));
+    let page = file("docs/deploying.md");
+    let command = file("cli/src/commands/setup/doctor/stack.rs");
     let (_, list) = command.split_once("const WITHOUT_FUNCTION_URLS").expect("doctor has a list");
     let (list, rest) = list.split_once("];").expect("the list ends");
     let said =
@@ -93,7 +94,8 @@ fn data_page_states_the_queues_retention() {
 
 #[test]
 fn without_rust_page_names_every_release_asset() {
-    let (workflow, page) = (file(".github/workflows/release.yml"), file("docs/without-rust.md"));
+    let workflow = file(".github/workflows/release.yml");
+    let page = file("docs/without-rust.md");
     assert!(workflow.contains("run: .ci/dist\n") && file("justfile").contains("dist:\n    .ci/dist\n"), "one folder");
     for (made, named) in [
         ("webhook-serializer-$GITHUB_REF_NAME.tar.gz", "`webhook-serializer-VERSION.tar.gz`"),

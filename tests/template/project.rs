@@ -16,7 +16,8 @@ mod worker;
 
 /// Returns the profiles of a `Cargo.toml` that functions or tests are built with, without comments.
 fn profiles(manifest: &str) -> Vec<String> {
-    let (mut found, mut is_profile) = (Vec::new(), false);
+    let mut found = Vec::new();
+    let mut is_profile = false;
     for line in manifest.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if line.starts_with('[') {
             // These profiles are only for this repository's own measurements.
@@ -43,7 +44,8 @@ fn project_template_deploys_and_builds_like_this_project() {
     let named = read("samconfig.toml").replace("\"webhook-serializer", "\"{{ project_name }}");
     assert_eq!(named, read("templates/rust/samconfig.toml"), "but for the stack's name");
 
-    let (ours, theirs) = (read("Cargo.toml"), read("templates/rust/Cargo.toml"));
+    let ours = read("Cargo.toml");
+    let theirs = read("templates/rust/Cargo.toml");
     assert!(profiles(&ours).len() > 8, "they were read");
     assert_eq!(profiles(&ours), profiles(&theirs));
     for name in ["edition", "rust-version"] {
@@ -54,7 +56,8 @@ fn project_template_deploys_and_builds_like_this_project() {
     let events: Vec<String> = events.map(|name| name.into_string().expect("a name")).collect();
     assert!(events.len() >= 4, "{events:?}");
     for event in events {
-        let (ours, theirs) = (format!("events/{event}"), format!("templates/rust/events/{event}"));
+        let ours = format!("events/{event}");
+        let theirs = format!("templates/rust/events/{event}");
         assert!(read(&ours) == read(&theirs), "{event}");
     }
 }

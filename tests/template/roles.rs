@@ -32,7 +32,8 @@ async fn role_allows_exactly_the_requests_its_function_makes() {
         let deployed = core().deployed(given);
         let AskedByFunctions { ingest, worker, scheduler } = &asked;
         for (function, asked) in [("Ingest", ingest), ("Worker", worker), ("Scheduler", scheduler)] {
-            let (granted, wanted) = (granted(&deployed, function), wanted(&deployed, function, asked));
+            let granted = granted(&deployed, function);
+            let wanted = wanted(&deployed, function, asked);
             let (more, less): (Vec<_>, Vec<_>) =
                 (granted.difference(&wanted).collect(), wanted.difference(&granted).collect());
             assert!(more.is_empty() && less.is_empty(), "{function}: too much {more:#?}, too little {less:#?}");
@@ -43,7 +44,8 @@ async fn role_allows_exactly_the_requests_its_function_makes() {
 #[test]
 fn roles_carry_the_permissions_boundary() {
     let boundary = "arn:aws:iam::123456789012:policy/boundary";
-    let (without, with) = (core().deployed(&[]), core().deployed(&[("PermissionsBoundary", boundary)]));
+    let without = core().deployed(&[]);
+    let with = core().deployed(&[("PermissionsBoundary", boundary)]);
     for (name, role) in with.of_type("AWS::IAM::Role") {
         assert_eq!(role["PermissionsBoundary"], boundary, "{name}");
         assert_eq!(without.at(&format!("{name} Properties PermissionsBoundary")), &Value::Null);

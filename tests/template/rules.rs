@@ -60,7 +60,8 @@ const NAMES: &[(&str, &str)] = &[
 /// stacks from existing side by side.
 #[test]
 fn only_tables_and_documented_resources_have_fixed_names() {
-    let (core, observability) = (whole(), observability());
+    let core = whole();
+    let observability = observability();
     let mut named = BTreeMap::new();
     for (kind, property) in NAMES {
         for (name, properties) in core.of_type(kind).into_iter().chain(observability.of_type(kind)) {
@@ -120,7 +121,8 @@ fn first_sam_deploy_asks_only_for_confirmation() {
 
 #[test]
 fn sam_configuration_pins_no_parameter() {
-    let (config, mut stacks) = (samconfig(), BTreeSet::new());
+    let config = samconfig();
+    let mut stacks = BTreeSet::new();
     let global = &config["default"]["global"]["parameters"];
     for environment in ["default", "observability", "domain"] {
         let held = deploy_settings(environment);

@@ -1,3 +1,5 @@
+//! Asks yes-or-no questions on the terminal.
+
 use std::io::IsTerminal;
 
 use anyhow::{Context, Result, ensure};

@@ -1,3 +1,5 @@
+//! Options for the reason and the author of an operation, which the operations log stores.
+
 use clap::Args;
 use webhook_serializer::protocol::maintain::Reason;
 

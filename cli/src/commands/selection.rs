@@ -1,3 +1,5 @@
+//! Options that select orders or deliveries by source, error and time.
+
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;

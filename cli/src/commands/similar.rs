@@ -1,3 +1,5 @@
+//! The message for an unknown order, with similar keys that are stored.
+
 use serializer::view::similar;
 use webhook_serializer::protocol::entity::EntityKey;
 

@@ -90,7 +90,8 @@ impl<'a> Surveyor<'a> {
         let is_orders = table == TableName::Entities;
         let operator = self.operator.clone();
         let mut pass = operator.pass(table);
-        let (before, unasked) = (self.survey.units, self.unasked);
+        let before = self.survey.units;
+        let unasked = self.unasked;
         let bar = bar(pass.read().of.into(), name);
         let mut agreed = self.cost.yes;
         loop {
@@ -154,7 +155,8 @@ impl<'a> Surveyor<'a> {
                 break;
             }
             for delivery in self.operator.deliveries(some).await? {
-                let (entity, source) = (delivery.entity().as_str(), delivery.source().clone());
+                let entity = delivery.entity().as_str();
+                let source = delivery.source().clone();
                 self.survey.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
             }
             self.survey.units += cost;

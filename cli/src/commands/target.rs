@@ -117,7 +117,8 @@ impl Target {
         let is_named = self.local.is_some() || stack.is_some();
         let config = if is_named { self.named_by(&environment)? } else { self.config()? };
         let parts = Parts::connect(&account, &config, &env, None);
-        let (option, is_local) = (self.option(), self.local.is_some());
+        let option = self.option();
+        let is_local = self.local.is_some();
         let retention = config.retention;
         Ok(Deployment { parts, config, retention, env, option, environment, account, stack, is_local })
     }

@@ -1,3 +1,5 @@
+//! The commands that run a deployment on this machine, and that send, sign or verify webhooks.
+
 pub mod local;
 pub mod send;
 pub mod sign;

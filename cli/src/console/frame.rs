@@ -1,3 +1,6 @@
+//! The frame around each page: navigation, search and notices. Also elements that pages share, such as badges and
+//! times.
+
 use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
 
 use axum::{
@@ -166,7 +169,8 @@ pub(super) fn at(at: Timestamp) -> Markup {
 
 pub(super) fn timed(text: &str) -> Markup {
     const LENGTHS: [usize; 2] = ["2026-11-25T03:24:55.123Z".len(), "2026-11-25T03:24:55Z".len()];
-    let (mut shown, mut from) = (String::new(), 0);
+    let mut shown = String::new();
+    let mut from = 0;
     for (start, _) in text.match_indices("20") {
         let found = LENGTHS.into_iter().find_map(|length| {
             let found = text.get(start..start + length).filter(|found| start >= from && found.ends_with('Z'))?;

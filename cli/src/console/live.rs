@@ -346,7 +346,8 @@ fn changed_at(state: &EntityState) -> Option<Timestamp> {
 
 fn lane_of_row(state: &EntityState, statuses: &Statuses) -> Value {
     let kind = statuses.kind(state);
-    let (mut spans, mut marks) = (Vec::new(), Vec::new());
+    let mut spans = Vec::new();
+    let mut marks = Vec::new();
     for receipt in state.recent.iter() {
         let at = receipt.settled_at.as_millis();
         let name = marked(receipt.sequence);

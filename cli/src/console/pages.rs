@@ -1,3 +1,5 @@
+//! The console's routes, and helpers that its pages share.
+
 mod act;
 mod delivery;
 mod figures;

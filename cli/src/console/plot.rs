@@ -1,3 +1,5 @@
+//! Draws charts as inline SVG: an order's timeline, and figures over time.
+
 use std::time::Duration;
 
 use maud::{Markup, html};
@@ -162,7 +164,8 @@ pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length:
 }
 
 fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
-    let (mut path, mut is_down) = (String::new(), false);
+    let mut path = String::new();
+    let mut is_down = false;
     for (step, value) in line.values.iter().enumerate() {
         if let Some(value) = value {
             let verb = if is_down { 'L' } else { 'M' };

@@ -1,3 +1,5 @@
+//! The console's errors, and the pages that explain them.
+
 use axum::{http::StatusCode, response::Response};
 use maud::html;
 use webhook_serializer::{engine::store::StoreError, operator::OperatorError, protocol::entity::EntityKey};

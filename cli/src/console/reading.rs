@@ -143,7 +143,8 @@ impl Readings {
     /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so pages reuse it for
     /// longer.
     pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
-        let (now, is_local) = (watched.env.now(), watched.is_local);
+        let now = watched.env.now();
+        let is_local = watched.is_local;
         let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
         let kept = self.kept()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
         match kept {
@@ -216,7 +217,8 @@ async fn read(watched: &Watched, wanted: Tables, depth: Depth) -> Result<Reading
         for some in reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
             reading.units += some.len() as u64;
             for delivery in operator.deliveries(some).await? {
-                let (entity, source) = (delivery.entity().as_str(), delivery.source().clone());
+                let entity = delivery.entity().as_str();
+                let source = delivery.source().clone();
                 reading.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
             }
         }

@@ -1,3 +1,5 @@
+//! Extracts the query or the form of a request. A malformed one is answered with an error page.
+
 use std::sync::Arc;
 
 use axum::{

@@ -122,7 +122,8 @@ const WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
 /// refuses such webhooks instead, and the demonstration sends them again, because the acts are about sequence and not
 /// about deferral.
 fn document() -> String {
-    let (name, refuses) = ("[sources.woocommerce]\n", "on_outage = \"refuse\"\n");
+    let name = "[sources.woocommerce]\n";
+    let refuses = "on_outage = \"refuse\"\n";
     format!("{}{GROUPED}", samples::SOURCES.replace(name, &format!("{name}{refuses}")))
 }
 
@@ -159,7 +160,8 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     if !plain {
         say!("{}\n", terminal::legend());
     }
-    let (mut clean, mut svg) = (true, options.svg);
+    let mut clean = true;
+    let mut svg = options.svg;
     for act in ACTS.iter().filter(|act| options.acts.is_empty() || options.acts.iter().any(|name| name == act.name)) {
         let report = run_act(act, &mut deployment, &sources, svg.take(), plain).await?;
         clean &= report.verdict.is_clean();
@@ -196,7 +198,8 @@ async fn run_act(
 ) -> Result<ActReport> {
     say!("{}\n{}", console::style(act.name).bold(), console::style(act.about).dim());
     let from = deployment.story.since(0).len();
-    let (runs_before, starts_before) = (deployment.journal.runs().len(), deployment.journal.starts().len());
+    let runs_before = deployment.journal.runs().len();
+    let starts_before = deployment.journal.starts().len();
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
     let shown = tokio::spawn(show(deployment.story.clone(), from, plain.then_some(act.lines), ended));
     let script = acts::script(act.name);

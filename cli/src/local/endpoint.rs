@@ -1,3 +1,5 @@
+//! Serves the webhook endpoint of a local run, as a Function URL does, and the run's environment variables.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;

@@ -318,7 +318,9 @@ fn request_id() -> String {
 }
 
 fn trace_id() -> String {
-    let (seconds, high, low) = (now().as_secs(), random() as u32, random());
+    let seconds = now().as_secs();
+    let high = random() as u32;
+    let low = random();
     format!("Root=1-{seconds:08x}-{high:08x}{low:016x};Parent={:016x};Sampled=0", random())
 }
 

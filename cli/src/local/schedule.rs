@@ -1,3 +1,5 @@
+//! Invokes the scheduler of a local run once a minute.
+
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
@@ -101,7 +103,8 @@ pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::
         // The minute's due time, as EventBridge gives it: an invocation may be late, never early.
         let due = env.now().as_millis() / 60_000 * 60;
         let event = ScheduledEvent { time: webhook_serializer::time::Timestamp::from_secs(due).to_string() };
-        let (function, env) = (function.clone(), env.clone());
+        let function = function.clone();
+        let env = env.clone();
         invocations.spawn(async move {
             if let Err(error) = function.invoke(&event, &env).await {
                 tracing::warn!(%error, "the scheduler ended early");

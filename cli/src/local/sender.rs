@@ -1,3 +1,5 @@
+//! An HTTP client that posts webhooks, and reads a limited part of each answer.
+
 use anyhow::{Context, Result};
 use axum::body::Bytes;
 use http_body_util::BodyExt;
@@ -85,7 +87,8 @@ impl Sender {
         let status = response.status().as_u16();
         let retry_after = response.headers().get("retry-after");
         let retry_after = retry_after.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        let (mut rest, mut body) = (response.into_body(), Vec::new());
+        let mut rest = response.into_body();
+        let mut body = Vec::new();
         while body.len() < ANSWER_BYTES
             && let Some(Ok(frame)) = rest.frame().await
         {

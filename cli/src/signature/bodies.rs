@@ -122,7 +122,8 @@ pub(super) fn renumbered(body: &[u8]) -> impl Iterator<Item = (Vec<u8>, String)>
                 let at = groups.binary_search(&group(range, name)).unwrap_or_default();
                 subset & (1_u128.checked_shl(at as u32).unwrap_or_default()) != 0 || subset == u128::MAX
             };
-            let (mut other, mut from) = (String::new(), 0);
+            let mut other = String::new();
+            let mut from = 0;
             for (number, range, _) in numbers.iter().filter(|(_, range, name)| is_changed(range, name)) {
                 other.push_str(&text[from..range.start]);
                 other.push_str(number);
@@ -148,7 +149,8 @@ pub(super) fn renumbered(body: &[u8]) -> impl Iterator<Item = (Vec<u8>, String)>
 
 /// Returns the places of all plain numbers in the JSON `text`, each with the name of the nearest member around it.
 fn numbers(text: &str) -> impl Iterator<Item = (Range<usize>, &str)> {
-    let (mut at, mut name) = (0, "");
+    let mut at = 0;
+    let mut name = "";
     std::iter::from_fn(move || {
         while let Some(c) = text[at..].chars().next() {
             let from = at;
@@ -378,7 +380,8 @@ mod tests {
     #[test]
     fn rewritten_bodies_include_compact_and_pretty_serde_json() {
         let value: serde_json::Value = serde_json::from_str(r#"{"a":[1,{"b":"é/"}],"c":{}}"#).unwrap();
-        let (compact, pretty) = (serde_json::to_string(&value).unwrap(), serde_json::to_string_pretty(&value).unwrap());
+        let compact = serde_json::to_string(&value).unwrap();
+        let pretty = serde_json::to_string_pretty(&value).unwrap();
         for (at_hand, signed) in [(&compact, &pretty), (&pretty, &compact)] {
             let ways = rewritten(at_hand.as_bytes());
             assert!(ways.iter().any(|(body, _)| body == signed.as_bytes()), "{signed}");

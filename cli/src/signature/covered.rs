@@ -42,7 +42,8 @@ fn has_time(claim: &Claim, source: &Source) -> bool {
 
 fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
     let headers = (0..claim.headers.len()).flat_map(|index| {
-        let (mut without, mut other) = (claim.clone(), claim.clone());
+        let mut without = claim.clone();
+        let mut other = claim.clone();
         without.headers.remove(index);
         other.headers[index].1.push('x');
         [without, other]

@@ -1,3 +1,5 @@
+//! Finds a provider's published key: first in files that the user gave, then among the fetched keys.
+
 use axum::body::Bytes;
 use webhook_serializer::{
     functions::ingest::keys::{PublishedKeys, key_in_certificate},

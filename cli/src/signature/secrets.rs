@@ -1,3 +1,5 @@
+//! Variants of a secret that may have been copied or encoded wrongly, each with the mistake that it corrects.
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 pub(super) fn variants(secret: &str) -> Vec<(String, &'static str)> {

@@ -1,3 +1,5 @@
+//! Variants of a signature header that may be doubled or encoded wrongly, each with the mistake that it corrects.
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 
 /// The length of the shortest signature in characters: an HMAC-SHA-1 in base64 without padding.

@@ -1,3 +1,5 @@
+//! The status of one delivery: its state, facts and next commands. Also the JSON form of deliveries.
+
 use serde_json::{Value, json};
 use webhook_serializer::{
     operator::{Content, Single},

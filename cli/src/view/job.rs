@@ -1,3 +1,5 @@
+//! Formats a job's schedule, last result, next tick and holder.
+
 use webhook_serializer::{jobs::roster::Listed, protocol::tick::TickOutcome, time::Timestamp};
 
 use crate::output::duration;

@@ -217,7 +217,8 @@ impl OrderStatus {
     }
 
     fn explain_stop(&mut self, state: &EntityState, topic: Option<&str>, now: Timestamp) {
-        let (delivery, next) = (delivery(state, topic), Position(state.next()).to_string());
+        let delivery = delivery(state, topic);
+        let next = Position(state.next()).to_string();
         if let Some(reason) = state.blocked {
             let error = state.last_error.as_deref().unwrap_or("no error was recorded");
             self.explain(match reason {

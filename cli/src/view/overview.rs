@@ -255,7 +255,8 @@ impl Overview {
     pub fn groups(&self) -> Vec<Group> {
         let mut groups = Groups::default();
         for lane in &self.lanes {
-            let (entity, next) = (&lane.state.entity, lane.state.next());
+            let entity = &lane.state.entity;
+            let next = lane.state.next();
             let group = groups.of(lane.kind, lane.source.as_ref(), lane.error(), (entity, next));
             group.add(entity, next, lane.state.waiting(), lane.since());
             for (source, waiting) in lane.waiting.iter().filter(|(source, _)| Some(*source) != lane.source.as_ref()) {

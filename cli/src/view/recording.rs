@@ -1,3 +1,5 @@
+//! Records the observed events of orders in memory, under the names of their deliveries.
+
 mod log_line;
 
 use std::{

@@ -31,7 +31,8 @@ impl Aws {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("it has an address"));
         let aws = Self { url, answers: Arc::default(), asked: Arc::default() };
-        let (answers, asked) = (aws.answers.clone(), aws.asked.clone());
+        let answers = aws.answers.clone();
+        let asked = aws.asked.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (Ok(stream), answers, asked) = (stream, answers.clone(), asked.clone()) else { return };
@@ -154,7 +155,8 @@ impl Stack {
         let local = Local::start(&["--env-file", environment.to_str().expect("a path in UTF-8")]);
         // The run is not complete when it says that it serves. It is once it answers a command.
         assert!(local.ran(&["status"]).status.success());
-        let (aws, mut stack) = (Aws::start(), String::new());
+        let aws = Aws::start();
+        let mut stack = String::new();
         let text = std::fs::read_to_string(&environment).expect("it is written");
         let named = |name: &str| {
             let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

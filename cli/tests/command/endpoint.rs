@@ -49,11 +49,13 @@ pub fn endpoint(answer: impl Fn(usize, &Post) -> (String, String) + Send + Sync 
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("it has an address"));
     let (posts, posted) = channel();
-    let (answer, number) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
+    let answer = Arc::new(answer);
+    let number = Arc::new(AtomicUsize::new(0));
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (Ok(stream), posts) = (stream, posts.clone()) else { return };
-            let (answer, number) = (answer.clone(), number.clone());
+            let answer = answer.clone();
+            let number = number.clone();
             std::thread::spawn(move || {
                 let mut stream = BufReader::new(stream);
                 while let Some(post) = Post::read(&mut stream) {

@@ -207,7 +207,8 @@ fn orders_are_posted_in_parallel_each_order_in_sequence() {
     // The first delivery of order 1 is answered only after the delivery of order 2 has arrived.
     let other = Arc::new((Mutex::new(false), Condvar::new()));
     let open: Arc<Mutex<BTreeMap<String, (u32, u32)>>> = Arc::default();
-    let (there, opened) = (other.clone(), open.clone());
+    let there = other.clone();
+    let opened = open.clone();
     let (url, posted) = endpoint::endpoint(move |_, post| {
         let order = post.header("serializer-entity-key").expect("a key").to_owned();
         let count = |by: i32| {
@@ -319,7 +320,8 @@ fn answer_after_timeout_counts_as_no_answer() {
     warehouse.send("1", "1", 0);
     // The first request is answered after the second.
     let (second, arrived) = channel();
-    let (second, arrived) = (Mutex::new(second), Mutex::new(arrived));
+    let second = Mutex::new(second);
+    let arrived = Mutex::new(arrived);
     let (url, _posted) = endpoint::endpoint(move |number, _| {
         match number {
             0 => arrived.lock().unwrap().recv_timeout(PATIENCE).expect("there is a second"),
@@ -416,7 +418,8 @@ fn listen_to_stack_posts_in_sequence_and_writes_nothing() {
         let shown: Value = serde_json::from_str(&printed(&shown)).expect("JSON");
         shown["state"]["tail"].as_u64().expect("a number")
     };
-    let (order, third) = (SHOPIFY, last(SHOPIFY));
+    let order = SHOPIFY;
+    let third = last(SHOPIFY);
     let line = |id: &str, order: &str, sequence: u64| {
         let fields = json!({ "level": "INFO", "message": "accepted", "entity": order, "sequence": sequence,
             "source": "any", "topic": "any" });

@@ -50,7 +50,8 @@ fn unusable_worker_file_is_refused_at_start() {
 #[test]
 fn shell_reads_env_file_values_unchanged() {
     let folder = tempfile::Builder::new().prefix("a $HOME #").tempdir().expect("a folder can be made");
-    let (environment, sources) = (folder.path().join("it's.env"), folder.path().join("a \"b\".toml"));
+    let environment = folder.path().join("it's.env");
+    let sources = folder.path().join("a \"b\".toml");
     std::fs::write(&sources, serializer::local::samples::SOURCES).expect("a file can be written");
     let [file, document] = [&environment, &sources].map(|path| path.to_str().expect("a path in UTF-8"));
     let local = Local::start(&["--env-file", file, "--sources", document]);

@@ -20,8 +20,10 @@ fn unread(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn closed_stdout_ends_command_quietly() {
     let local = Local::with_order();
-    let (target, url) = (local.target.clone(), local.url.clone());
-    let (sample, sources) = (event("shopify-orders-paid.json"), event("sources.toml"));
+    let target = local.target.clone();
+    let url = local.url.clone();
+    let sample = event("shopify-orders-paid.json");
+    let sources = event("sources.toml");
     let commands: [&[&str]; 8] = [
         &["check", &sources],
         &["send", "--curl", &sample],
@@ -53,7 +55,9 @@ fn closed() -> std::io::PipeWriter {
 #[test]
 fn command_with_closed_stderr_does_not_panic() {
     let local = Local::start(&[]);
-    let (target, url, no_webhook) = (local.target.as_str(), local.url.as_str(), event("schedule.json"));
+    let target = local.target.as_str();
+    let url = local.url.as_str();
+    let no_webhook = event("schedule.json");
     let commands: [(&[&str], i32); 4] = [
         (&["lease", "get", target, "a/b"], 1),
         (&["lease", "list", target], 0),

@@ -9,7 +9,8 @@ const ORDER: &str = "shopify/order/450789469";
 
 #[test]
 fn restore_runs_once_and_refuses_used_tables() {
-    let (day, copy) = (folder(), folder());
+    let day = folder();
+    let copy = folder();
     let path = |folder: &tempfile::TempDir| folder.path().to_str().expect("a path in UTF-8").to_owned();
     let local = Local::start(&["--data", &path(&day)]);
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());

@@ -61,7 +61,8 @@ fn endpoint(is_mended: &'static AtomicBool) -> String {
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut reader = BufReader::new(&stream);
-            let (mut head, mut body) = (String::new(), Vec::new());
+            let mut head = String::new();
+            let mut body = Vec::new();
             while reader.read_line(&mut head).is_ok_and(|read| read > 2) {}
             let head = head.to_lowercase();
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
@@ -98,7 +99,8 @@ impl Trouble {
         let text = change(std::fs::read_to_string(event(sample)).expect("there is such a sample"));
         let sample = file(&self.folder, "event.json", &text);
         let sources = self.folder.path().join("sources.toml");
-        let (sample, sources) = (sample.to_str().unwrap(), sources.to_str().unwrap());
+        let sample = sample.to_str().unwrap();
+        let sources = sources.to_str().unwrap();
         let sent = ran(&["send", "--to", &self.local.url, "--sources", sources, sample]);
         assert!(sent.status.success(), "{sent:?}");
         self.local.until(|told| told["what"] == what || told["outcome"] == what);
@@ -400,7 +402,8 @@ fn console_of_named_tables_spends_about_20_read_units_a_second() {
         let update = console::while_it_serves(command, console::first_update);
         let price = update.split_once("Reading them costs about ").expect("a price").1;
         let (units, pause) = price.split_once(" read units every ").expect("a pause");
-        let (units, pause): (f64, f64) = (units.parse().unwrap(), pause.split_once(" s.").unwrap().0.parse().unwrap());
+        let units: f64 = units.parse().unwrap();
+        let pause: f64 = pause.split_once(" s.").unwrap().0.parse().unwrap();
         assert!(units > 150.0 && (pause > units / 20.0 - 0.1) == is_priced, "{target}: {price}");
     }
 }

@@ -328,7 +328,8 @@ fn verify_names_numbers_that_were_rewritten() {
         assert!(said.contains("numbers") && said.contains("parsed and serialised again"), "{sent}: {said}");
     }
     let many: Vec<String> = (0..40).map(|number| number.to_string()).collect();
-    let (sent, got) = (format!("[{}.0]", many.join(".0,")), format!("[{}]", many.join(",")));
+    let sent = format!("[{}.0]", many.join(".0,"));
+    let got = format!("[{}]", many.join(","));
     assert!(of(&sent, &got).contains("numbers"), "all of many numbers");
 }
 

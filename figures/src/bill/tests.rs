@@ -1,3 +1,6 @@
+//! Tests of how the bill grows with the load, and that the pages in `docs/` contain its current
+//! figures.
+
 use super::*;
 
 const LOAD: Load = Load {

@@ -19,7 +19,8 @@ struct Dated {
 
 /// Returns a client that sends over `http`, and notes in `env` the `Date` of each reply.
 pub(super) fn dated(http: &SharedHttpClient, env: &Env) -> SharedHttpClient {
-    let (http, env) = (http.clone(), env.clone());
+    let http = http.clone();
+    let env = env.clone();
     http_client_fn(move |settings, components| {
         use aws_smithy_runtime_api::client::http::HttpClient;
         SharedHttpConnector::new(Dated { connector: http.http_connector(settings, components), env: env.clone() })
@@ -28,7 +29,8 @@ pub(super) fn dated(http: &SharedHttpClient, env: &Env) -> SharedHttpClient {
 
 impl HttpConnector for Dated {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let (env, sent) = (self.env.clone(), self.env.monotonic());
+        let env = self.env.clone();
+        let sent = self.env.monotonic();
         let answer = self.connector.call(request);
         HttpConnectorFuture::new(async move {
             let answer = answer.await?;

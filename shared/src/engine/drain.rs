@@ -121,7 +121,8 @@ impl Received {
     }
 
     pub fn wake_up(wake_up: WakeUp, times: u32) -> Self {
-        let (token, gap) = (wake_up.token.map(FencingToken), wake_up.gap.map(Sequence));
+        let token = wake_up.token.map(FencingToken);
+        let gap = wake_up.gap.map(Sequence);
         Self { token, gap, ..Self::new(wake_up.entity, times) }
     }
 
@@ -176,7 +177,9 @@ impl Drainer {
     ) -> Self {
         let handler = Arc::new(handler);
         let sources = sources.into();
-        let (isolation, threads, breakers) = (Isolation::default(), Threads::default(), Breakers::default());
+        let isolation = Isolation::default();
+        let threads = Threads::default();
+        let breakers = Breakers::default();
         Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
     }
 
@@ -265,7 +268,8 @@ impl Drainer {
     }
 
     pub(crate) fn inbox(&self) -> Inbox {
-        let (store, waker) = (self.store.clone(), self.waker.clone());
+        let store = self.store.clone();
+        let waker = self.waker.clone();
         Inbox::new(store, waker, self.settings.retention, self.observer.clone())
     }
 

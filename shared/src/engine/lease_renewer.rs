@@ -53,7 +53,8 @@ impl LeaseRenewer {
         renewer.extend(sent);
         let written = state.held.as_ref().map(|held| held.expires_at);
         let Some((written, latest)) = written.zip(store.env().latest_at(sent)) else { return Ok(renewer) };
-        let (asked, lasts) = (renewer.expires.saturating_sub(sent), written.since(latest));
+        let asked = renewer.expires.saturating_sub(sent);
+        let lasts = written.since(latest);
         if lasts < asked * 2 / 3 || lasts > asked + AHEAD {
             let sent = renewer.send_renewal(Some(written)).await?;
             renewer.extend(sent);
@@ -128,7 +129,8 @@ impl LeaseRenewer {
         }
         let env = self.store.env();
         let sent = env.monotonic();
-        let (now, length) = (env.now(), self.length.min(self.end.saturating_sub(sent)));
+        let now = env.now();
+        let length = self.length.min(self.end.saturating_sub(sent));
         let renew = Renew { lease: &self.lease, now, length: env.lease_from(now, length), wrong };
         match env.within(left, self.store.run(&renew, left)).await {
             Some(Ok(Renewed::Renewed(_))) => Ok(sent),

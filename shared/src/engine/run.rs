@@ -19,7 +19,8 @@ pub(crate) async fn run(
     deliveries: Deliveries,
     context: Context,
 ) -> Option<Outcome> {
-    let (time, env) = (context.time_left(), context.env().clone());
+    let time = context.time_left();
+    let env = context.env().clone();
     let attempt = async move {
         let work = match &deliveries.0[..] {
             [delivery] => handler.handle(delivery, &context),

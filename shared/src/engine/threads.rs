@@ -89,7 +89,8 @@ impl Threads {
             return Some(Work::Inline(Box::pin(work)));
         }
         let task = Arc::new(Task { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
-        let (worker, runtime) = (WorkerSide(task.clone()), Handle::current());
+        let worker = WorkerSide(task.clone());
+        let runtime = Handle::current();
         let (answer, answered) = oneshot::channel();
         let run = move || {
             // A panic drops `worker` before `answer`. So when the caller sees that the work ended,
@@ -226,7 +227,8 @@ mod tests {
 
     #[tokio::test]
     async fn abandoned_thread_counts_as_lost_until_finished() {
-        let (threads, by) = (Threads::default(), Env::system());
+        let threads = Threads::default();
+        let by = Env::system();
         let (free, work) = stuck(&threads).await;
         assert_eq!(threads.lost(), 0);
         assert_eq!(work.within(SHORT, &by).await, Worked::Late);
@@ -242,7 +244,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_work_starts_while_five_threads_are_lost() {
-        let (threads, by) = (Threads::default(), Env::system());
+        let threads = Threads::default();
+        let by = Env::system();
         let mut held = Vec::new();
         for number in 0..=MOST_LOST {
             assert!(!threads.are_spent(), "{number}");

@@ -116,7 +116,8 @@ mod tests {
         delay: Duration,
         patience: Duration,
     ) -> (Result<(), QueueError>, Vec<Duration>, Duration) {
-        let (clock, sent) = (Slept::default(), Arc::new(Mutex::new(Vec::new())));
+        let clock = Slept::default();
+        let sent = Arc::new(Mutex::new(Vec::new()));
         let queue = Scripted { answers: answers.to_vec(), sent: sent.clone() };
         let env = Env::new(clock.clone(), SeededRandom::new(1));
         let waker = Waker::new(Arc::new(queue), env);

@@ -232,12 +232,14 @@ impl Ingest {
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
-        let (now, began) = (self.env.now(), self.env.monotonic());
+        let now = self.env.now();
+        let began = self.env.monotonic();
         let verified = self.keys.verify(source, webhook, now).await;
         *answer_by += self.env.monotonic().saturating_sub(began);
         match verified {
             Ok(Verified::Delivery) => {
-                let (received, required_body) = (Box::new(source.receive(webhook, now)), source.answer());
+                let received = Box::new(source.receive(webhook, now));
+                let required_body = source.answer();
                 match received.is_ignored {
                     false => Judged::Delivery(received, required_body),
                     true => Judged::Ignored(received, required_body),
@@ -279,7 +281,8 @@ pub fn run() -> Result<(), Error> {
         let inbox = start.connect(log.clone()).inbox();
         let ingest = Ingest::new(sources, inbox, start.env);
         let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
-            let (ingest, log) = (&ingest, &log);
+            let ingest = &ingest;
+            let log = &log;
             async move {
                 let response = super::logged(log, &event.context, ingest.answer(&event.payload)).await;
                 Ok::<_, Error>(response)

@@ -46,7 +46,8 @@ const TIME_TO_END: Duration = Duration::from_secs(5);
 /// a missed one.
 pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     let sweep = move |context: Context| {
-        let (sweeper, observer) = (sweeper.clone(), observer.clone());
+        let sweeper = sweeper.clone();
+        let observer = observer.clone();
         async move {
             let time = SWEEP_TIME.min(context.time_left().saturating_sub(TIME_TO_END));
             let until = context.env().monotonic() + time;
@@ -145,7 +146,8 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         let function_time = settings.function_time;
         let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone())?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
-            let (scheduler, log) = (&scheduler, &log);
+            let scheduler = &scheduler;
+            let log = &log;
             let given = Timestamp::from_millis(event.context.deadline);
             let deadline = deadline(given, start.env.machine_now(), function_time);
             async move {

@@ -91,7 +91,8 @@ impl Worker {
         let receipts: BTreeMap<_, _> =
             received.map(|record| (record.message_id.clone(), record.receipt_handle.clone())).collect();
         let all: Vec<String> = receipts.values().cloned().collect();
-        let (queue, env) = (&self.queue, &self.env);
+        let queue = &self.queue;
+        let env = &self.env;
         let visibility = VisibilityExtension { queue, env, lease: self.drainer.lease(), receipts: Mutex::new(all) };
         let batch = Batch::sort(event.records.into_iter().map(Into::into));
         let in_flight = InFlight::new(&self.env, !receipts.is_empty());
@@ -149,7 +150,7 @@ struct ThreadsExhausted;
 /// source has `deliver = { up_to = … }`. The error names the first source that fails this check.
 pub fn check_handlers(sources: &Sources, handler: &impl Handler) -> Result<(), String> {
     for source in sources.iter() {
-        let (source, name) = (&source, &source.handler);
+        let name = &source.handler;
         if !handler.answers_to(name) {
             return Err(format!("source `{}`: {}", source.name, handlers::unknown(name, &handler.names())));
         }
@@ -235,7 +236,8 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
         let drainer = Drainer::new(parts.store, parts.waker, sources, handler, settings, info, log.clone());
         let worker = Worker::new(drainer, parts.queue, start.env.clone());
         let answered = Runtime::new(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<SqsEvent>| {
-            let (worker, log) = (&worker, &log);
+            let worker = &worker;
+            let log = &log;
             let given = Timestamp::from_millis(event.context.deadline);
             let deadline = deadline(given, start.env.machine_now(), config.function_timeout);
             async move {
@@ -322,7 +324,8 @@ mod tests {
         let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = '{handler}'\n");
         let sources = Arc::new(Sources::parse(&document).unwrap());
         let (account, http) = start.account_and_http();
-        let (deployment, env) = (start.connect(Arc::new(crate::telemetry::Log)), start.env);
+        let deployment = start.connect(Arc::new(crate::telemetry::Log));
+        let env = start.env;
         Setup { deployment, sources: sources.into(), account, http, env }
     }
 

@@ -127,7 +127,8 @@ impl Forward {
                 };
             }
             None => {
-                let (time, url) = (limit.as_secs_f64(), destination.shown());
+                let time = limit.as_secs_f64();
+                let url = destination.shown();
                 return Outcome::unanswered(format!("no answer within {time:.1} s from {url}"));
             }
         };

@@ -73,7 +73,8 @@ impl Invoke {
                 Outcome::unavailable(format!("cannot connect to {}: {cause}", self.destination(function)))
             }
             None => {
-                let (time, destination) = (limit.as_secs_f64(), self.destination(function));
+                let time = limit.as_secs_f64();
+                let destination = self.destination(function);
                 Outcome::unanswered(format!("no answer within {time:.1} s from {destination}"))
             }
         }

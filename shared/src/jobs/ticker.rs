@@ -219,7 +219,8 @@ impl DueJob<'_> {
     }
 
     async fn define(&self, definition: &str, seen: Option<&JobState>) -> Result<Option<JobState>, StoreError> {
-        let (store, job) = (&self.ticker.store, self.job);
+        let store = &self.ticker.store;
+        let job = self.job;
         // The job is listed before its row exists, so that no job with a row is missing from the list.
         store.run(&ListJob { job: &job.name }, PATIENCE).await?;
         let now = store.env().now();
@@ -230,7 +231,8 @@ impl DueJob<'_> {
     async fn start(&self, seen: JobState, tick: Timestamp, start: u32) -> Result<Started, StoreError> {
         let Self { ticker: Ticker { store, info, .. }, job, deadline, .. } = *self;
         let env = store.env();
-        let (now, length) = (env.reached(), job.lease.min(deadline.saturating_sub(env.monotonic())));
+        let now = env.reached();
+        let length = job.lease.min(deadline.saturating_sub(env.monotonic()));
         let request = Acquire {
             entity: job.entity.clone(),
             kind: LeaseKind::Exclusive,

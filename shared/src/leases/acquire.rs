@@ -89,7 +89,9 @@ impl Wait<'_> {
             let now = judged_at(&answer, self.leases.store.env());
             answer = match wait_step(answer, now, asked) {
                 WaitStep::Granted(lease, state) => {
-                    let (store, length, end) = (&self.leases.store, self.length, self.end);
+                    let store = &self.leases.store;
+                    let length = self.length;
+                    let end = self.end;
                     match LeaseRenewer::start(store, lease, &state, length, sent, end).await {
                         Ok(renewer) => return Ok(self.guard(renewer, state)),
                         // A wrong clock had dated the lease's end too early, and another holder took over.
@@ -155,8 +157,11 @@ impl Wait<'_> {
     }
 
     fn request(&self) -> Result<Acquire, LeaseError> {
-        let (now, length) = (self.now(), self.length_from(self.now())?);
-        let (entity, holder, info) = (self.key.clone(), self.leases.store.env().nonce(), self.leases.info.clone());
+        let now = self.now();
+        let length = self.length_from(self.now())?;
+        let entity = self.key.clone();
+        let holder = self.leases.store.env().nonce();
+        let info = self.leases.info.clone();
         Ok(Acquire { entity, kind: LeaseKind::Exclusive, holder, info, now, length })
     }
 

@@ -59,7 +59,9 @@ impl Guard {
         end: Duration,
         granted: Duration,
     ) -> Self {
-        let (recent, is_idle, grants_turn) = (state.recent.clone(), state.is_empty(), false);
+        let recent = state.recent.clone();
+        let is_idle = state.is_empty();
+        let grants_turn = false;
         let mut guard = Self { leases, renewer, recent, is_idle, grants_turn, end, granted, is_open: true };
         guard.saw(state);
         guard
@@ -285,7 +287,8 @@ impl Guard {
     /// The wake-up only saves time, since wake-ups that arrived during the lease were requeued.
     async fn ended(&mut self, may_wait: bool) {
         self.is_open = false;
-        let (leases, lease) = (&self.leases, self.renewer.lease());
+        let leases = &self.leases;
+        let lease = self.renewer.lease();
         let held = leases.store.env().monotonic().saturating_sub(self.granted);
         leases.observer.observe(&Event::LeaseEnded { entity: lease.entity(), token: lease.token(), held });
         if may_wait

@@ -123,7 +123,8 @@ impl Leases {
     pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
         let scanned = self.store.scan(&TableName::Entities, &segment, PATIENCE).await.map_err(LeaseError::before)?;
-        let (mut leases, mut unreadable) = (Vec::new(), Vec::new());
+        let mut leases = Vec::new();
+        let mut unreadable = Vec::new();
         for row in &scanned.rows {
             match EntityState::parse(row) {
                 Ok(state) => leases.push(self.view(state)),

@@ -46,7 +46,8 @@ impl Operator {
         {
             return Err(OperatorError::InUse);
         }
-        let (mut rows, mut newer) = (0, false);
+        let mut rows = 0;
+        let mut newer = false;
         let mut after: Option<String> = None;
         loop {
             let range = inbox_range(entity, after.as_deref(), PAGE);

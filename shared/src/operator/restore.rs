@@ -302,13 +302,15 @@ impl Operator {
         report.was_held |= seen.held.is_some();
         report.is_on_hold |= seen.blocked.is_some() && seen.hold.since().is_none();
         if let Some(job) = job {
-            let (at_work, was_requested) = (job.unfinished(), job.run_requested.is_some());
+            let at_work = job.unfinished();
+            let was_requested = job.run_requested.is_some();
             report.job = Some(JobReport { last_tick: job.last_tick, at_work, was_requested });
         }
         let last = self.last_filled(seen, report).await?;
         self.note(restoring, seen.entity.as_str(), found, report).await?;
         let reason = self.reason.clone().unwrap_or_else(|| Reason::new("operator", ""));
-        let (entity, nonce) = (seen.entity.clone(), restoring.nonce.clone());
+        let entity = seen.entity.clone();
+        let nonce = restoring.nonce.clone();
         let act = OperatorAction { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
         let waits = !seen.is_empty() || last > seen.tail;
         if waits || report.is_on_hold {
@@ -321,7 +323,8 @@ impl Operator {
         };
         let Some(empty) = empty else { return Ok(false) };
         self.spill_all(&empty).await?;
-        let (now, retention) = (self.store.env().now(), self.retention);
+        let now = self.store.env().now();
+        let retention = self.retention;
         let raise = AdvanceNumbers { restoring, seen: &empty, job, now, retention };
         let NumbersAdvanced::Advanced(_) = self.store.run(&raise, PATIENCE).await? else { return Ok(false) };
         if seen.held.is_some() {
@@ -360,7 +363,8 @@ impl Operator {
     /// This sequence may be beyond `tail`, because the two tables are not copied at exactly the
     /// same moment.
     async fn last_filled(&self, seen: &EntityState, report: &mut RestoreReport) -> Result<Sequence, OperatorError> {
-        let (mut from, mut last) = (seen.head, seen.head);
+        let mut from = seen.head;
+        let mut last = seen.head;
         loop {
             let range = delivery_range(&seen.entity, from, Sequence(u64::MAX), PAGE);
             let page = self.store.query(&range, PATIENCE).await?;
@@ -368,7 +372,8 @@ impl Operator {
                 let item = Item::parse(&seen.entity, row)?;
                 last = item.sequence();
                 if let Item::Delivery(unpacked) = item {
-                    let (head, received_at) = (unpacked.head(), unpacked.head().received_at());
+                    let head = unpacked.head();
+                    let received_at = head.received_at();
                     let provider = head.provider().map(str::to_owned);
                     report.newest.insert(head.source().clone(), Newest { provider, received_at });
                 }
@@ -390,7 +395,8 @@ impl Operator {
         report: &mut RestoreReport,
     ) -> Result<Option<EntityState>, OperatorError> {
         let env = self.store.env();
-        let (holder, now) = (env.nonce(), env.now());
+        let holder = env.nonce();
+        let now = env.now();
         let seize = ForceAcquire { restoring, seen, last, holder: &holder, now, length: LEASE };
         let ForceAcquired::Granted(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
         let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
@@ -425,7 +431,9 @@ impl Operator {
 
     /// Reads the next page of waiting items. If the next sequence is empty, writes a tombstone there.
     async fn read_on(&self, drain: &mut Drain, report: &mut RestoreReport) -> Result<(), OperatorError> {
-        let (entity, next, tail) = (drain.state().entity.clone(), drain.state().next(), drain.state().tail);
+        let entity = drain.state().entity.clone();
+        let next = drain.state().next();
+        let tail = drain.state().tail;
         // Read the receipts too, because the inbox table may have been copied a moment later.
         let page = Page::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
@@ -511,7 +519,8 @@ mod tests {
 
     #[test]
     fn restore_findings_keep_newest_delivery_of_each_source() {
-        let (mut found, source) = (Found::default(), SourceName::parse("shop").unwrap());
+        let mut found = Found::default();
+        let source = SourceName::parse("shop").unwrap();
         for (received_at, is_change, newest) in [(2, true, 2), (3, true, 3), (1, false, 3)] {
             let delivery = Newest { provider: None, received_at: Timestamp::from_secs(received_at) };
             let report = RestoreReport { newest: [(source.clone(), delivery)].into(), ..RestoreReport::default() };

@@ -120,7 +120,8 @@ impl Operator {
     /// If the call fails with [`OperatorError::Undecided`], nothing was removed. If it fails with
     /// [`OperatorError::DecidedOtherwise`], only the parked row was removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
-        let (entity, sequence) = (parked.delivery.entity(), Some(parked.sequence));
+        let entity = parked.delivery.entity();
+        let sequence = Some(parked.sequence);
         self.act(entity, LoggedCommand::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into())
             .await
     }

@@ -247,7 +247,8 @@ mod tests {
     const DAY: Duration = Duration::from_secs(86_400);
 
     fn given_up(policy: &RetryPolicy, class: FailureClass, fraction: f64) -> (u32, Duration) {
-        let (mut starts, mut retries) = (1, Retries::default());
+        let mut starts = 1;
+        let mut retries = Retries::default();
         while !policy.gives_up(class, &retries) {
             starts += 1;
             retries = retries.after(class, policy.doubled(class, retries.waited(class), fraction));

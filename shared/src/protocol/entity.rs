@@ -467,7 +467,8 @@ mod tests {
             delivery_id: delivery_id.clone(),
             redrive: 0,
         };
-        let (id, of) = (identity(id), identity(of).hash());
+        let id = identity(id);
+        let of = identity(of).hash();
         id.hash() == of || id.adjacent_hashes().any(|hash| hash == of)
     }
 
@@ -513,7 +514,8 @@ mod tests {
     #[test]
     fn overlong_id_with_body_hash_is_repeat_in_next_retry_period() {
         let long = format!("{}/{}", "x".repeat(205), DeliveryId::from_body(b"{}"));
-        let (first, second) = (received(&long, 1000, 60), received(&long, 1060, 60));
+        let first = received(&long, 1000, 60);
+        let second = received(&long, 1060, 60);
         assert!(first.0.len() <= DeliveryId::MAX_BYTES && is_repeat(&second, &first));
         assert_eq!(DeliveryId::new(first.0.clone()), first);
     }

@@ -55,7 +55,8 @@ pub fn granted(acquired: Acquired) -> (Lease, EntityState) {
 }
 
 pub fn claimed(claims: u64) -> Row {
-    let (entity, mut row) = (entity(), None);
+    let entity = entity();
+    let mut row = None;
     for number in 0..claims {
         landed(&Claim { entity: &entity, nonce: &nonce(number), now: NOW }, &mut row);
     }

@@ -37,7 +37,8 @@ fn inbox_row(partition: String, item: String) -> Key {
 }
 
 fn range(partition: &str, from: String, to: String, limit: u32) -> Range {
-    let (table, partition) = (TableName::Inbox, (a::ENTITY.into(), partition.into()));
+    let table = TableName::Inbox;
+    let partition = (a::ENTITY.into(), partition.into());
     Range { table, partition, sort: a::ITEM.into(), from, to, limit }
 }
 

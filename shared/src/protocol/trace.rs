@@ -85,8 +85,10 @@ mod parent {
             // A later version may have more fields after another hyphen.
             let (known, more) = text.split_at_checked(LENGTH)?;
             let mut parts = known.split('-');
-            let (version, trace) = (hex(parts.next()?, 2)?, hex(parts.next()?, 32)?);
-            let (span, flags) = (hex(parts.next()?, 16)?, hex(parts.next()?, 2)?);
+            let version = hex(parts.next()?, 2)?;
+            let trace = hex(parts.next()?, 32)?;
+            let span = hex(parts.next()?, 16)?;
+            let flags = hex(parts.next()?, 2)?;
             let is_whole = match version {
                 0 => more.is_empty(),
                 0xff => false,

@@ -345,7 +345,8 @@ impl Origin {
 
 impl State {
     fn of(sources: Arc<Sources>) -> Self {
-        let (read, tried) = (Duration::ZERO, Duration::ZERO);
+        let read = Duration::ZERO;
+        let tried = Duration::ZERO;
         Self {
             sources,
             text: String::new(),

@@ -50,10 +50,13 @@ mod tests {
     #[test]
     fn build_without_verify_feature_parses_every_sample_source() {
         let text = &std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../events/sources.toml")).unwrap();
-        let (with, without) = (Sources::parse(text).unwrap(), Sources::parse_with(text, WITHOUT_VERIFY).unwrap());
+        let with = Sources::parse(text).unwrap();
+        let without = Sources::parse_with(text, WITHOUT_VERIFY).unwrap();
         let read = |sources: &Sources| -> Vec<String> {
             let workers_view = |source: &crate::sources::Source| {
-                let (timeout, retry, failure) = (source.handler_timeout, source.retry, source.on_failure);
+                let timeout = source.handler_timeout;
+                let retry = source.retry;
+                let failure = source.on_failure;
                 format!("{} {} {timeout:?} {retry:?} {failure:?}", source.name, source.handler)
             };
             sources.iter().map(|source| workers_view(source)).collect()

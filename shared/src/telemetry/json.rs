@@ -161,7 +161,8 @@ mod tests {
     }
 
     fn declared(metrics: &[(Metric, u64)]) -> Value {
-        let (at, counting) = (Timestamp::from_millis(7), Counting { namespace: "Shop".into(), detailed: false });
+        let at = Timestamp::from_millis(7);
+        let counting = Counting { namespace: "Shop".into(), detailed: false };
         let mut line = Json::new(Level::INFO, "settled", at);
         line.metrics(&counting, at, metrics, Some(Dimensions { source: "shop", outcome: "applied" }));
         serde_json::from_str(&line.end()).unwrap()

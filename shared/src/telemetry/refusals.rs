@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn first_refusal_is_logged_at_once_and_others_are_summed() {
         let mut refusals = Refusals::default();
-        let (mut lines, mut reported) = (0, 0);
+        let mut lines = 0;
+        let mut reported = 0;
         for second in 0..60 {
             for _ in 0..100 {
                 let due = refusals.refused(Some(&shop()), Refusal::NotVerified, None, at(second)).due;

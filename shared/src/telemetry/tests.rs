@@ -104,8 +104,12 @@ fn delivery() -> Delivery {
 }
 
 fn observe_all(observer: &dyn Observer) {
-    let (incoming, delivery, entity) = (&incoming(), &delivery(), &incoming().entity);
-    let (sequence, token, source) = (Sequence(9), FencingToken(3), &incoming.identity.source);
+    let incoming = &incoming();
+    let delivery = &delivery();
+    let entity = &incoming.entity;
+    let sequence = Sequence(9);
+    let token = FencingToken(3);
+    let source = &incoming.identity.source;
     let second = Duration::from_secs(1);
     let settled = |settlement, delivery, took| Event::Settled { entity, sequence, settlement, delivery, took };
     let ended = |ending, took| Event::JobEnded { job: "report", tick: NOW, ending, took };
@@ -188,7 +192,8 @@ fn function_log(detailed: bool) -> String {
 }
 
 fn all_lines() -> String {
-    let (functions, program) = (function_log(true), Sink::default());
+    let functions = function_log(true);
+    let program = Sink::default();
     let writer = program.clone();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::DEBUG)
@@ -204,7 +209,8 @@ fn all_lines() -> String {
 /// Filters and dashboards depend on the text of these lines.
 #[test]
 fn log_lines_of_all_events_match_the_snapshot() {
-    let (logged, expected) = (all_lines(), include_str!("lines.txt"));
+    let logged = all_lines();
+    let expected = include_str!("lines.txt");
     for (number, (logged, expected)) in logged.lines().zip(expected.lines()).enumerate() {
         assert_eq!(logged, expected, "line {}", number + 1);
     }
@@ -234,7 +240,8 @@ fn ten_metrics_are_counted_by_default() {
 
 #[test]
 fn further_refusals_are_summed_over_ten_seconds() {
-    let (sink, clock) = (Sink::default(), TestClock::default());
+    let sink = Sink::default();
+    let clock = TestClock::default();
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(clock.clone(), SeededRandom::new(1)));
     let source = &incoming().identity.source;
     for _ in 0..1000 {
@@ -257,7 +264,9 @@ fn further_refusals_are_summed_over_ten_seconds() {
 /// CloudWatch accepts one value of a metric in a line, and JSON one value of a key.
 #[test]
 fn lag_is_logged_for_each_delivery_of_group() {
-    let (incoming, entity, token) = (incoming(), &incoming().entity, FencingToken(3));
+    let incoming = incoming();
+    let entity = &incoming.entity;
+    let token = FencingToken(3);
     let sink = Sink::default();
     let log = JsonLog::to(sink.clone(), log_level(None), Env::new(FrozenClock, SeededRandom::new(1)));
     let of = |place| Delivery::detached(incoming.clone(), Sequence(place));
@@ -265,7 +274,8 @@ fn lag_is_logged_for_each_delivery_of_group() {
     let started = |delivery| log.observe(&Event::Started { delivery, token });
     group.iter().for_each(started);
     for delivery in &group {
-        let (sequence, settlement) = (delivery.sequence(), Settlement::Applied);
+        let sequence = delivery.sequence();
+        let settlement = Settlement::Applied;
         log.observe(&Event::Settled { entity, sequence, settlement, delivery: Some(delivery), took: None });
     }
     let logged = sink.text();
@@ -279,7 +289,8 @@ fn lag_is_logged_for_each_delivery_of_group() {
     let mut again = of(12);
     again.run_before = Some(token);
     started(&again);
-    let (sequence, settlement) = (again.sequence(), Settlement::Applied);
+    let sequence = again.sequence();
+    let settlement = Settlement::Applied;
     log.observe(&Event::Settled { entity, sequence, settlement, delivery: Some(&again), took: None });
     assert!(!sink.text().lines().last().expect("a line").contains("LagMs"), "{}", sink.text());
 }

@@ -277,7 +277,8 @@ impl<'a, H: Handler> Run<'a, H> {
         let settings = DrainSettings { retention: RETENTION, ..DrainSettings::default() };
         let observer = Arc::new(Recorder(self.seen.clone()));
         let info = HolderInfo::new("the kit");
-        let (store, waker) = (self.store(table), self.waker());
+        let store = self.store(table);
+        let waker = self.waker();
         Drainer::new(store, waker, self.sources.clone(), handler.clone(), settings, info, observer)
             .isolated(Isolation::Inline)
     }

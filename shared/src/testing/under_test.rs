@@ -117,7 +117,8 @@ impl<H: Handler> HandlerUnderTest<H> {
             return self.observed(&last, work).await;
         };
         if let Some((thawed, task)) = &crash.freeze {
-            let (handler, deliveries) = (self.handler.clone(), deliveries.clone());
+            let handler = self.handler.clone();
+            let deliveries = deliveries.clone();
             // The clock of a frozen process is frozen too, so nothing cancels its handler.
             let context = Context::detached(context.token(), context.time_left(), crash.env.clone());
             let work = async move {

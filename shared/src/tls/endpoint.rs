@@ -112,13 +112,15 @@ impl Endpoint {
         let accepted = Arc::new(AtomicUsize::new(0));
         let (sender, seen) = mpsc::unbounded_channel();
         let served = Arc::new(Served { reply: Box::new(reply), posts: AtomicUsize::new(0), sender });
-        let (counted, of_it) = (accepted.clone(), served.clone());
+        let counted = accepted.clone();
+        let of_it = served.clone();
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counted.fetch_add(1, Ordering::SeqCst);
-                let (served, tls) = (served.clone(), tls.clone());
+                let served = served.clone();
+                let tls = tls.clone();
                 connections.spawn(async move {
                     match tls {
                         None => served.serve(stream).await,

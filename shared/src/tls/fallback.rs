@@ -132,11 +132,13 @@ mod tests {
 
     #[tokio::test]
     async fn unknown_issuer_loads_fallback_roots_once() {
-        let (own, strange) = (certificate(), certificate());
+        let own = certificate();
+        let strange = certificate();
         let proxy = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
         let stranger = Endpoint::start_tls(&strange, |_| Reply::status(200)).await;
         let loads = Arc::new(AtomicUsize::new(0));
-        let (counted, known) = (loads.clone(), store(&own));
+        let counted = loads.clone();
+        let known = store(&own);
         let others = move || {
             counted.fetch_add(1, Ordering::SeqCst);
             known.clone()

@@ -35,14 +35,16 @@ pub(super) fn trace_of(context: &Context) -> Trace {
     if !at.is_valid() {
         return Trace::default();
     }
-    let (trace, span) = (at.trace_id().to_bytes(), at.span_id().to_bytes());
+    let trace = at.trace_id().to_bytes();
+    let span = at.span_id().to_bytes();
     let flags = at.trace_flags().to_u8();
     TraceParent { trace: u128::from_be_bytes(trace), span: u64::from_be_bytes(span), flags }.into()
 }
 
 pub(super) fn remote_context(trace: Trace) -> Context {
     let Some(parent) = trace.parent() else { return Context::new() };
-    let (trace, span) = (TraceId::from(parent.trace), SpanId::from(parent.span));
+    let trace = TraceId::from(parent.trace);
+    let span = SpanId::from(parent.span);
     // Trace Context version 00 defines only this flag.
     let flags = TraceFlags::default().with_sampled(parent.flags & 1 == 1);
     Context::new().with_remote_span_context(SpanContext::new(trace, span, flags, true, TraceState::NONE))

@@ -115,7 +115,8 @@ impl Case<'_> {
             Kind::BeginRestore | Kind::EndRestore => self.restore(act, now).await?,
             Kind::ForceAcquire => {
                 let Some(seen) = state else { return Ok(()) };
-                let (restoring, holder) = (self.restoring(now), self.nonce());
+                let restoring = self.restoring(now);
+                let holder = self.nonce();
                 let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
                 let seize =
                     maintain::ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
@@ -125,7 +126,8 @@ impl Case<'_> {
             }
             Kind::AdvanceNumbers => {
                 let Some(seen) = state else { return Ok(()) };
-                let (restoring, retention) = (self.restoring(now), Duration::from_secs(60));
+                let restoring = self.restoring(now);
+                let retention = Duration::from_secs(60);
                 let raise = maintain::AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
                 if let Some(NumbersAdvanced::Advanced(state)) = self.run(&raise).await? {
                     // Every earlier grant has a smaller token.
@@ -208,7 +210,8 @@ impl Case<'_> {
             }
             Kind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
-                let (suspected, is_pause) = (act.twist.is_multiple_of(2), act.twist.is_multiple_of(3));
+                let suspected = act.twist.is_multiple_of(2);
+                let is_pause = act.twist.is_multiple_of(3);
                 self.run(&HandOver { lease: &lease, suspected, due: now, is_pause }).await?;
             }
             Kind::MarkHandOver => {
@@ -259,7 +262,8 @@ impl Case<'_> {
             }
             Kind::Fail => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
-                let (sequence, attempts) = (decision.first, u32::from(act.twist));
+                let sequence = decision.first;
+                let attempts = u32::from(act.twist);
                 let one_by_one = act.twist.is_multiple_of(3).then(|| decision.last());
                 let error = "ü".repeat(60);
                 let fail = Fail {

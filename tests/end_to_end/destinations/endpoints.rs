@@ -92,8 +92,11 @@ impl<H: Handler> Timed<H> {
 impl<H: Handler + Clone> Handler for Timed<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         context.env().sleep(SECOND).await;
-        let (handler, token, (answer, answered)) = (self.handler.clone(), context.token(), mpsc::channel());
-        let (source, delivery) = (delivery.source().to_string(), delivery.clone());
+        let handler = self.handler.clone();
+        let token = context.token();
+        let (answer, answered) = mpsc::channel();
+        let source = delivery.source().to_string();
+        let delivery = delivery.clone();
         MACHINE.spawn(async move {
             let context = Context::detached(token, ANSWER, Env::system());
             answer.send(handler.handle(&delivery, &context).await).expect("it is waited for");
@@ -164,7 +167,8 @@ async fn six_hours_at<H: Handler + Clone>(
 async fn forward_delivers_after_six_hours_of_refused_connections() {
     // With 500 orders there are ten processes. Each has a breaker, which probes once a minute.
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
-        let (shop, well) = (Endpoint::start(Some(Down::Refuses)), Endpoint::start(None));
+        let shop = Endpoint::start(Some(Down::Refuses));
+        let well = Endpoint::start(None);
         let (world, handler) = forwarding(&shop, &well);
         let (attempts, took) = six_hours_at(world, handler, shop, orders).await;
         assert!((60..=most).contains(&attempts), "{orders} orders: {attempts} attempts");

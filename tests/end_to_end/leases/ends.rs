@@ -72,7 +72,8 @@ async fn lease_is_released_before_callers_time_ends() {
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
     assert_eq!(until.since(world.env.now()), Duration::from_secs(7));
     drop(guard);
-    let (began, waits) = (world.env.now(), terms.within(Duration::from_secs(12)));
+    let began = world.env.now();
+    let waits = terms.within(Duration::from_secs(12));
     let guard = world.leases("a function").acquire(&subscription(), waits).await.unwrap();
     let until = world.state("invoice_gen/SUB-1234").await.held.unwrap().expires_at;
     assert_eq!(until.since(began), Duration::from_secs(11));

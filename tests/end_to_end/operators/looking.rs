@@ -79,7 +79,8 @@ async fn delivery_with_spilled_receipt_is_shown_with_its_settlement() {
 async fn deliveries_are_found_by_order_and_sequence() {
     let (world, first) = applied(2).await;
     world.append("test/b", "other").await;
-    let (b, last) = (key("test/b"), world.state("test/b").await.tail);
+    let b = key("test/b");
+    let last = world.state("test/b").await.tail;
     let places = [(entity(), first), (entity(), Sequence(first.0 + 1)), (entity(), Sequence(first.0 + 2)), (b, last)];
     let found = world.operator().deliveries(&places).await.expect("memory answers");
     let mut ids: Vec<_> = found.iter().map(|one| (one.entity().as_str(), one.delivery_id().as_str())).collect();
@@ -91,7 +92,8 @@ async fn deliveries_are_found_by_order_and_sequence() {
 async fn delayed_wake_up_arrives_after_the_delay() {
     let world = World::with("test/a", ["1"]).await;
     world.messages.clear();
-    let (began, delay) = (world.env.monotonic(), Duration::from_secs(30));
+    let began = world.env.monotonic();
+    let delay = Duration::from_secs(30);
     world.operator().wake(&entity(), delay).await.expect("it is woken");
     succeeds(&world).await;
     assert_eq!(world.applied(), ["1"]);

@@ -29,7 +29,8 @@ impl Receiver {
         answering(move |delivery, context| {
             let mut it = receiver.remembered();
             let it = &mut *it;
-            let (key, id) = (delivery.entity().clone(), delivery.delivery_id().to_string());
+            let key = delivery.entity().clone();
+            let id = delivery.delivery_id().to_string();
             if id.starts_with("bad") {
                 return Outcome::retry("bad");
             }
@@ -81,7 +82,8 @@ pub const LONG_AGO: usize = 25;
 
 pub async fn nightly(world: &World, at: Timestamp) -> usize {
     let job = Job::new("nightly", "every minute", async |_: Context| Ok::<_, JobError>(()));
-    let (time, info) = (Duration::from_secs(300), HolderInfo::new("test"));
+    let time = Duration::from_secs(300);
+    let info = HolderInfo::new("test");
     let ticker = Ticker::new(world.store(), &Jobs::new().add(job), time, &Switch::On, info).expect("a ticker");
     let ticker = ticker.isolated(Isolation::Inline);
     ticker.tick(at, world.env.monotonic() + Duration::from_secs(50)).await.expect("it ticks");
@@ -111,7 +113,8 @@ impl Disaster {
         world.append_all("test/waits", ["w1", "w2", "first", "w1"]).await;
         world.append("test/held", "h1").await;
         let now = world.env.now();
-        let (holder, info) = (world.env.nonce(), HolderInfo::new("a worker that dies"));
+        let holder = world.env.nonce();
+        let info = HolderInfo::new("a worker that dies");
         let length = Duration::from_secs(15);
         let request = Acquire { entity: entity("test/held"), kind: LeaseKind::Drain, holder, info, now, length };
         world.store().run(&request, PATIENCE).await.expect("it answers");

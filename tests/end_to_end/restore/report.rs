@@ -30,7 +30,8 @@ async fn restore_logs_the_waiting_deliveries_it_found() {
     let applied = world.state("test/again").await.head;
     world.operator().rewind(&entity("test/again"), applied).await.expect("it answers");
     world.append("test/repeat", "1").await;
-    let (nonce, now) = (world.env.nonce(), world.env.now());
+    let nonce = world.env.nonce();
+    let now = world.env.now();
     let claim = Claim { entity: &entity("test/lost"), nonce: &nonce, now };
     world.store().run(&claim, PATIENCE).await.expect("it is claimed");
 
@@ -44,7 +45,8 @@ async fn restore_logs_the_waiting_deliveries_it_found() {
         assert_eq!(ended(&world, key).await, [Some(told.to_owned())], "{key}");
     }
     assert_eq!(ended(&world, "test/idle").await, []);
-    let (operator, mut counts) = (world.operator(), Vec::new());
+    let operator = world.operator();
+    let mut counts = Vec::new();
     let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
     for key in ["test/aside", "test/repeat", "test/lost", "test/again", "test/idle"] {
         let told = operator.restored_before(&restoring, &entity(key)).await.expect("it answers");
@@ -73,7 +75,8 @@ async fn empty_order_is_restored_with_one_write() {
 #[tokio::test(start_paused = true)]
 async fn restore_parks_deliveries_beyond_the_tail() {
     let mut world = World::with("test/a", ["first"]).await;
-    let (as_of, backup) = (world.env.now(), Arc::new(MemoryTable::new()));
+    let as_of = world.env.now();
+    let backup = Arc::new(MemoryTable::new());
     copied(&world.memory, TableName::Entities, &backup).await;
     world.append_all("test/a", 0..120).await;
     world.env.sleep(Duration::from_millis(100)).await;

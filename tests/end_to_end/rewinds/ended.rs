@@ -66,7 +66,8 @@ async fn crash_while_ending_rewind_keeps_run_before() {
         let starts = Starts::default();
         let runs = starts.clone();
         let drainers = [world.drainer(answering(move |delivery, _| {
-            let (id, attempt) = (delivery.delivery_id().to_string(), delivery.attempt());
+            let id = delivery.delivery_id().to_string();
+            let attempt = delivery.attempt();
             runs.lock().unwrap().push((id.clone(), attempt, delivery.run_before(), delivery.age()));
             match (id.as_str(), attempt) {
                 ("1", 1) => Outcome::retry_after(Duration::from_secs(60), "its answer was lost"),

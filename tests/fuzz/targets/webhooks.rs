@@ -85,7 +85,9 @@ fn read(input: &[u8]) -> (&'static Source, Timestamp, Headers, &[u8]) {
     let head = String::from_utf8_lossy(head);
     let mut lines = head.split('\n');
     let mut first = lines.next().unwrap_or_default().splitn(3, ' ');
-    let (name, seconds, query) = (first.next().unwrap_or_default(), first.next(), first.next());
+    let name = first.next().unwrap_or_default();
+    let seconds = first.next();
+    let query = first.next();
     let asked = std::env::var("FUZZ_SOURCE").ok();
     let found = SOURCES.get(asked.as_deref().unwrap_or(name)).or_else(|| SOURCES.iter().nth(name.len() % 16));
     let now = Timestamp::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0_u64) % (1 << 35));

@@ -213,7 +213,8 @@ impl AttemptAudit {
         if is <= was || change.before.is_none() {
             return None;
         }
-        let (entity, token) = (change.entity, change.was(a::TOKEN));
+        let entity = change.entity;
+        let token = change.was(a::TOKEN);
         let made = self.failed(change, true).any(|start| start == token);
         if !made {
             let head = relative(change.place().1);
@@ -231,7 +232,8 @@ impl AttemptAudit {
     /// each start that began nothing. A start that began nothing stays if it was counted as an attempt,
     /// because its holder died before the holder could report it.
     fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
-        let (entity, newest) = (change.entity, change.was(a::TOKEN));
+        let entity = change.entity;
+        let newest = change.was(a::TOKEN);
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);
         let starts = self.starts.get(&change.place()).into_iter().flatten().copied();
         let is_done = !or_runs && self.done.contains(&(entity, newest));
@@ -250,7 +252,8 @@ impl AttemptAudit {
             return (!wanted).then(|| format!("{name} was skipped without a request"));
         }
         let traits = DeliveryTraits::of(change.seed, name.number);
-        let (failed, allowed) = (self.failed(change, false).count(), attempts(traits));
+        let failed = self.failed(change, false).count();
+        let allowed = attempts(traits);
         if traits.blocks {
             return Some(format!("{name} was parked without being rejected, and its source says to block"));
         }
@@ -264,7 +267,8 @@ impl AttemptAudit {
             "attempts" => {
                 let Some(name) = name else { return Some("blocked at a delivery that was never started".into()) };
                 let traits = DeliveryTraits::of(change.seed, name.number);
-                let (failed, allowed) = (self.failed(change, false).count(), attempts(traits));
+                let failed = self.failed(change, false).count();
+                let allowed = attempts(traits);
                 if !traits.blocks {
                     return Some(format!("blocked at {name}, whose source says to park"));
                 }

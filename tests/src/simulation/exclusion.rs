@@ -31,9 +31,12 @@ pub struct WorkUnderWay {
 
 impl WorkUnderWay {
     pub fn begin(node: &Node, entity: &EntityKey, token: u64) -> Self {
-        let (world, from) = (node.world.clone(), node.world.elapsed());
+        let world = node.world.clone();
+        let from = node.world.elapsed();
         let number = world.with_history(|history| {
-            let (entity, node, tables) = (entity.clone(), node.number, node.tables);
+            let entity = entity.clone();
+            let tables = node.tables;
+            let node = node.number;
             history.works.push(Work { entity, token, node, tables, from, until: None });
             history.works.len() - 1
         });

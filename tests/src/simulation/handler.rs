@@ -191,7 +191,8 @@ impl SimulatedHandler {
         let token = context.token().0;
         let _work = WorkUnderWay::begin(&self.node, &key(entity), token);
         let worst = runs.iter().position(|run| run.behaviour != Behaviour::Well).unwrap_or(0);
-        let (behaviour, took) = (runs[worst].behaviour, runs.iter().map(|run| run.took).max().unwrap_or_default());
+        let behaviour = runs[worst].behaviour;
+        let took = runs.iter().map(|run| run.took).max().unwrap_or_default();
         let source = runs[0].traits.source();
         let now = self.node.env.monotonic();
         let start = match self.node.breakers.started(source, entity, token, now) {
@@ -211,7 +212,8 @@ impl SimulatedHandler {
         let effect = Effect { entity, claimed, token, sequence: Some(first), remembers };
         let mut draw = runs[worst].draw.clone();
         if behaviour == Behaviour::Late {
-            let (node, late) = (self.node.clone(), draw.millis(0, 15_000));
+            let node = self.node.clone();
+            let late = draw.millis(0, 15_000);
             let busy = world.begin();
             // An effect that is on its way survives if its handler is cancelled.
             tokio::spawn(async move {

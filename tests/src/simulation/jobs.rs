@@ -117,7 +117,9 @@ fn jobs(node: &Node) -> Jobs {
 
 async fn function(node: Node, context: Context) -> Result<Outcome, JobError> {
     let world = &node.world;
-    let (job, tick, token) = (context.job().to_owned(), minute_of(context.tick().as_millis()), context.token().0);
+    let job = context.job().to_owned();
+    let tick = minute_of(context.tick().as_millis());
+    let token = context.token().0;
     let entity = EntityKey::parse(&format!("cron/{job}")).expect("a key");
     let _work = WorkUnderWay::begin(&node, &entity, token);
     world.trace(TraceEvent::Tick {
@@ -257,7 +259,8 @@ pub fn audit(world: &World) -> Vec<String> {
     world.with_history(|history| {
         let starts = &history.tick_starts;
         for (number, start) in starts.iter().enumerate() {
-            let (job, tick) = (&start.job, start.tick);
+            let job = &start.job;
+            let tick = start.tick;
             let before = &starts[..number];
             let is_forgotten = history.ticks_forgotten.contains(&(job.clone(), tick));
             if before.iter().any(|other| other.job == *job && other.token == start.token) {
@@ -274,7 +277,8 @@ pub fn audit(world: &World) -> Vec<String> {
             }
         }
         for record in &history.ticks_recorded {
-            let (job, tick) = (&record.job, record.tick);
+            let job = &record.job;
+            let tick = record.tick;
             let done = history.ticks_recorded.iter().filter(|other| other.job == *job && other.tick == tick);
             let done = done.filter(|other| other.ending == "done").count() as u64;
             if done != committed(job, tick) {

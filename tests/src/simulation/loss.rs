@@ -129,7 +129,8 @@ async fn restore(world: &Arc<World>, as_of: Timestamp) {
 }
 
 async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorError> {
-    let (world, parts) = (&node.world, Parts::on(node));
+    let world = &node.world;
+    let parts = Parts::on(node);
     let operator = parts.operator();
     let restoring = match operator.begin_restore(as_of).await? {
         NextRestore::GoOn(restoring) => restoring,

@@ -95,7 +95,8 @@ impl NodeSlot {
         let random = draw.between(0, u64::MAX);
         let wild = self.world.is_active();
         let mut offset = |limit: i64| draw.between(0, 2 * limit as u64) as i64 - limit;
-        let (skew, dated) = (self.world.profile.skew, self.world.profile.dated);
+        let skew = self.world.profile.skew;
+        let dated = self.world.profile.dated;
         let (offset, rate) = match skew {
             _ if !wild => (0, 1.0),
             Skew::None => (0, 1.0),

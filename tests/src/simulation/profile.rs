@@ -126,7 +126,9 @@ impl Profile {
 
     pub fn query_outage() -> Self {
         let nine_minutes = Duration::from_secs(540);
-        let (service, how, from) = (Service::Queries, FailureMode::Throttled, Duration::ZERO);
+        let service = Service::Queries;
+        let how = FailureMode::Throttled;
+        let from = Duration::ZERO;
         let outage = Outage { service, how, permille: 1000, from, lasts: nine_minutes, number: 1 };
         Self { entities: 50, deliveries: 100, workers: 4, outages: vec![outage], ..Self::calm() }
     }
@@ -301,7 +303,8 @@ impl Profile {
 
     /// Makes a source unavailable. A breaker needs several orders of one source in one long-lived process.
     fn unavailable(self, reaction: Reaction) -> Self {
-        let (from, lasts) = (Duration::from_secs(5), Duration::from_secs(60));
+        let from = Duration::from_secs(5);
+        let lasts = Duration::from_secs(60);
         Self {
             entities: 5,
             deliveries: 32,
@@ -316,7 +319,8 @@ impl Profile {
 
     /// Makes an erase take seconds, while its order gets new deliveries.
     fn slow_erase() -> Self {
-        let (from, lasts) = (Duration::ZERO, Duration::from_secs(3));
+        let from = Duration::ZERO;
+        let lasts = Duration::from_secs(3);
         let how = FailureMode::Throttled;
         Self {
             outages: vec![Outage { service: Service::Queries, how, permille: 700, from, lasts, number: 1 }],

@@ -150,7 +150,9 @@ impl NodeTable {
         if fault == Fault::None || !world.allows(draw.id) {
             return Fault::None;
         }
-        let (node, decision, how) = (self.node.number, draw.id, fault.name());
+        let node = self.node.number;
+        let decision = draw.id;
+        let how = fault.name();
         world.trace(TraceEvent::Fault { node, decision, how, call: name });
         fault
     }
@@ -162,7 +164,9 @@ impl NodeTable {
         writes: bool,
         act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
     ) -> Result<T, TableError> {
-        let (sent, date, world) = (self.node.env.monotonic(), Arc::new(AtomicU64::new(0)), self.node.world.clone());
+        let sent = self.node.env.monotonic();
+        let date = Arc::new(AtomicU64::new(0));
+        let world = self.node.world.clone();
         let seconds = date.clone();
         let act = move || {
             seconds.store(world.true_millis() / 1000, Relaxed);
@@ -181,7 +185,8 @@ impl NodeTable {
         writes: bool,
         act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
     ) -> Result<T, TableError> {
-        let (world, tables) = (&self.node.world, self.node.tables);
+        let world = &self.node.world;
+        let tables = self.node.tables;
         let act = {
             let world = world.clone();
             move || if tables == world.tables() { act() } else { Err(TableError::Invalid("no such table".into())) }
@@ -241,7 +246,8 @@ impl NodeTable {
                 act()
             }
             Fault::Late(delay) => {
-                let (world, busy) = (world.clone(), world.begin());
+                let busy = world.begin();
+                let world = world.clone();
                 tokio::spawn(async move {
                     pause(delay).await;
                     world.with_history(|history| history.is_late = true);
@@ -269,11 +275,13 @@ impl Table for NodeTable {
                 self.node.breakers.writes(entity, token, self.node.env.monotonic());
             }
             let mut sent = write.clone();
-            let (world, node) = (self.node.world.clone(), self.node.number);
+            let world = self.node.world.clone();
+            let node = self.node.number;
             self.mutator.outgoing(&mut sent, || world.read(&write.key));
             let mut tries = 0;
             loop {
-                let (world, sent_now) = (world.clone(), sent.clone());
+                let world = world.clone();
+                let sent_now = sent.clone();
                 let name = name_of(&sent);
                 let patience = self.mutator.hidden_retry(&sent);
                 let call = self.call(name, true, move || world.write(node, &sent_now));
@@ -294,13 +302,17 @@ impl Table for NodeTable {
     }
 
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        let (world, node) = (self.node.world.clone(), self.node.number);
-        let (writes, token) = (writes.to_vec(), token.to_owned());
+        let world = self.node.world.clone();
+        let node = self.node.number;
+        let writes = writes.to_vec();
+        let token = token.to_owned();
         Box::pin(self.call(TRANSACTION, true, move || world.transact(node, &writes, &token)))
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        let (world, number, wanted) = (self.node.world.clone(), self.node.number, key.clone());
+        let world = self.node.world.clone();
+        let number = self.node.number;
+        let wanted = key.clone();
         Box::pin(async move {
             let read = move || {
                 world.record_read(number, &wanted);
@@ -313,7 +325,8 @@ impl Table for NodeTable {
     }
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        let (world, keys) = (self.node.world.clone(), keys.to_vec());
+        let world = self.node.world.clone();
+        let keys = keys.to_vec();
         Box::pin(async move {
             let mut rows = self.call(BATCH_READ, false, move || Self::ready(world.rows.get_many(&keys))).await?;
             self.mutator.batch(&mut rows);
@@ -322,7 +335,8 @@ impl Table for NodeTable {
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        let (world, wanted) = (self.node.world.clone(), range.clone());
+        let world = self.node.world.clone();
+        let wanted = range.clone();
         Box::pin(async move {
             let mut page = self.call(QUERY, false, move || Self::ready(world.rows.query(&wanted))).await?;
             self.mutator.page(range, &mut page);
@@ -331,7 +345,9 @@ impl Table for NodeTable {
     }
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        let (world, table, segment) = (self.node.world.clone(), table.clone(), segment.clone());
+        let world = self.node.world.clone();
+        let table = table.clone();
+        let segment = segment.clone();
         Box::pin(async move {
             let stale = world.is_active() && self.node.stream.draw().happens(300);
             let entities = table == TableName::Entities;

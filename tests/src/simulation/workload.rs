@@ -108,7 +108,8 @@ impl Observer for TracingObserver {
             let name = name_of(&incoming.identity);
             record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
         }
-        let (breakers, now) = (&self.node.breakers, self.node.env.monotonic());
+        let breakers = &self.node.breakers;
+        let now = self.node.env.monotonic();
         match event {
             Event::BreakerOpened { source, wait } => breakers.opened(source.as_str(), now, *wait),
             Event::BreakerClosed { source } => breakers.closed(source.as_str()),
@@ -202,7 +203,8 @@ pub async fn run_sender(world: Arc<World>, name: DeliveryName, entity: usize, at
 fn record_call(world: &World, name: DeliveryName, entity: usize, node: u32) {
     let at = world.trace(TraceEvent::Called { name, entity, node });
     world.with_history(|history| {
-        let (acked, lost) = (Vec::new(), Vec::new());
+        let acked = Vec::new();
+        let lost = Vec::new();
         let call = Call { name, entity, called: at, acked, lost, woken: true, broken: false, deferred: false };
         history.calls.entry(name).or_insert(call).broken = true;
     });

@@ -246,7 +246,8 @@ impl World {
         (first, sequence): (u64, u64),
         token: u64,
     ) -> usize {
-        let (node, is_lost) = (by.number, by.tables != self.tables());
+        let node = by.number;
+        let is_lost = by.tables != self.tables();
         let newest = if is_lost { self.given_out(entity).1 } else { self.observed(entity).token };
         let on_hold = self.read(&entity_row(&key(entity))).is_some_and(|row| row.number(a::HOLD).is_some());
         let held_at = self.inner().held_at.get(&entity).copied().unwrap_or_default();

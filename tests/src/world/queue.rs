@@ -97,7 +97,8 @@ impl Messages {
 
 impl MemoryQueue {
     pub(super) fn new(env: Env) -> Self {
-        let (sent, hidden) = (AtomicU64::new(0), AtomicU64::new(0));
+        let sent = AtomicU64::new(0);
+        let hidden = AtomicU64::new(0);
         Self { state: Mutex::default(), hidden, changed: watch::Sender::new(()), sent, env }
     }
 

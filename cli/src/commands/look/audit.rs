@@ -1,3 +1,5 @@
+//! `serializer audit`: checks by the receipts that deliveries were settled in order, and none was applied twice.
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -29,7 +31,9 @@ impl Audit {
             // Jobs have rows of the same form, without deliveries.
             None => operator.entities().await?.into_iter().filter(|entity| !entity.is_kept_forever()).collect(),
         };
-        let (mut orders, mut checked, mut mistakes) = (0, 0, 0);
+        let mut orders = 0;
+        let mut checked = 0;
+        let mut mistakes = 0;
         for entity in &entities {
             let history = History::of(operator.receipts(entity).await?);
             // A key that was only leased has no receipts and is not counted as an order.

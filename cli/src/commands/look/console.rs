@@ -1,3 +1,5 @@
+//! `serializer console`: serves the console for a deployment on 127.0.0.1 until Ctrl-C.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,3 +1,5 @@
+//! `serializer jobs`: lists the registered jobs, or requests a run of one.
+
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

@@ -1,3 +1,5 @@
+//! `serializer list`: lists orders with their state, the reason for it, and the next command.
+
 use std::{cmp::Reverse, collections::BTreeMap, process::ExitCode};
 
 use anyhow::{Result, bail};

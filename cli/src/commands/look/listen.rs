@@ -1,3 +1,5 @@
+//! `serializer listen`: prints orders' events as they happen, or posts accepted deliveries to a URL.
+
 mod logs;
 mod orders;
 mod post;
@@ -197,7 +199,8 @@ impl Listen {
     }
 
     async fn watch(&self, mut reader: Reader, deployment: &Deployment) -> Result<ExitCode> {
-        let (filter, mut left) = (self.filter(), self.limit.unwrap_or(u64::MAX));
+        let filter = self.filter();
+        let mut left = self.limit.unwrap_or(u64::MAX);
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
         let mut pause = Duration::ZERO;
         while left > 0 {

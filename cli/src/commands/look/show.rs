@@ -1,3 +1,5 @@
+//! `serializer show`: shows an order, one of its deliveries, or its operations log.
+
 mod delivery;
 mod history;
 mod order;

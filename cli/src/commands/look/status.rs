@@ -1,3 +1,5 @@
+//! `serializer status`: counts orders and deliveries by state, source and error, and suggests commands.
+
 mod pace;
 
 use std::{collections::BTreeSet, process::ExitCode};
@@ -149,7 +151,8 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
 
 fn next(group: &Group, paused: &BTreeSet<SourceName>, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
-    let (order, sequence) = (entity.as_str(), Position(*sequence).to_string());
+    let order = entity.as_str();
+    let sequence = Position(*sequence).to_string();
     let mut only = Vec::new();
     if let Some(source) = &group.source {
         only.extend(["--source", source.as_str()]);

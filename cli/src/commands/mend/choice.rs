@@ -1,3 +1,5 @@
+//! Options that choose the orders or deliveries to change: one by its key, or many by their properties.
+
 use clap::{ArgGroup, Args};
 use serializer::view::position::Named;
 use webhook_serializer::protocol::entity::EntityKey;

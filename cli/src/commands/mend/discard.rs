@@ -1,3 +1,5 @@
+//! `serializer discard`: removes parked deliveries for good.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,3 +1,5 @@
+//! `serializer erase`: removes all stored data of an order.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};

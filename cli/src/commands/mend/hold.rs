@@ -1,3 +1,5 @@
+//! `serializer hold`: puts an order on hold, so that no handler starts.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

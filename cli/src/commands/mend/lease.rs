@@ -1,3 +1,5 @@
+//! `serializer lease`: shows leases, runs a program under a lease, or ends a lease by force.
+
 mod program;
 mod run;
 
@@ -105,7 +107,8 @@ impl Shown {
     }
 
     fn print(&self, leases: &[LeaseView], deployment: &Deployment) {
-        let (how, now) = (self.how(deployment), deployment.env.now());
+        let how = self.how(deployment);
+        let now = deployment.env.now();
         let mut table = Table::new(&["key", "lease", ">held for", "expires", "by", ">token", ">waiting"]);
         for view in leases {
             if self.json {

@@ -1,3 +1,5 @@
+//! `serializer redrive`: appends parked deliveries again, to their own order or to another.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};

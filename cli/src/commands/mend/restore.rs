@@ -1,3 +1,5 @@
+//! `serializer restore`: makes tables usable again after a restore from a backup.
+
 mod copies;
 mod report;
 

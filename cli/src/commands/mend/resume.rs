@@ -1,3 +1,5 @@
+//! `serializer resume`: lets orders continue that are blocked or on hold.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,3 +1,5 @@
+//! `serializer retry`: starts the next attempt of failed deliveries now.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

@@ -1,3 +1,5 @@
+//! `serializer rewind`: runs applied deliveries of an order again, or ends a rewind early.
+
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};

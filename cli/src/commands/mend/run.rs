@@ -277,10 +277,12 @@ impl Request<'_> {
 
     async fn act(&self, targets: &[Target], deployment: &Deployment, interrupt: &Interrupt) -> Result<ExitCode> {
         let operator = deployment.operator().because(self.reason.clone());
-        let (is_many, json) = (self.is_many(), self.many.json);
+        let is_many = self.is_many();
+        let json = self.many.json;
         let is_one = !is_many && targets.len() == 1;
         let bar = survey::bar(targets.len() as u64, self.verb.name());
-        let (mut tally, mut last) = (Tally::default(), None);
+        let mut tally = Tally::default();
+        let mut last = None;
         let done = operations::run(self.verb, &operator, targets, |target, outcome| {
             tally.add(outcome.effect);
             bar.inc(1);

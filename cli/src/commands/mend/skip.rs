@@ -1,3 +1,5 @@
+//! `serializer skip`: parks the next delivery of an order, which continues with the delivery behind it.
+
 use std::process::ExitCode;
 
 use anyhow::Result;

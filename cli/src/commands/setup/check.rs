@@ -1,3 +1,5 @@
+//! `serializer check`: checks a sources document, or prints the document's schema and reference pages.
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,

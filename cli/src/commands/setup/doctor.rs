@@ -1,3 +1,5 @@
+//! `serializer doctor`: checks a deployment, and prints how to fix each problem.
+
 mod finding;
 mod invoked;
 mod rows;
@@ -100,7 +102,8 @@ impl Doctor {
 
     /// Runs the checks that need AWS. Returns false if AWS did not answer or refused the credentials.
     async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
-        let (services, env) = (Services::of(&deployment.account), &deployment.env);
+        let services = Services::of(&deployment.account);
+        let env = &deployment.env;
         let (findings, answers) = stack::caller(&services, env).await;
         report.report(findings);
         if !answers {

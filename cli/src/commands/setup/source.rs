@@ -1,3 +1,5 @@
+//! `serializer source`: adds, lists, changes, tries and removes sources.
+
 mod add;
 mod list;
 mod pause;

@@ -1,3 +1,6 @@
+//! `serializer local`: runs the engines, the webhook endpoint and the functions on this machine, or plays the
+//! demonstration.
+
 mod play;
 mod tell;
 
@@ -366,7 +369,8 @@ impl Local {
         self.greet_engines(deployment);
         if self.scheduler.is_some() {
             let option = local_option(&url);
-            let (jobs, command) = (self.jobs.as_deref().unwrap_or("off"), this_command());
+            let jobs = self.jobs.as_deref().unwrap_or("off");
+            let command = this_command();
             say!("jobs       {jobs}; `{command} jobs{option}` lists them");
         }
         match &self.sources {
@@ -509,7 +513,8 @@ fn teller(deployment: &Deployment, story: EventRecorder, json: bool) -> EventPri
 fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
     let (store, operator) = looking(deployment);
     let url = format!("http://{}", deployment.webhooks);
-    let (option, name) = (local_option(&url), format!("the local run at {url}"));
+    let option = local_option(&url);
+    let name = format!("the local run at {url}");
     let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
     Watched { operator, store, env: Env::system(), option, is_local: true, name, story: Some(story), by }
 }

@@ -1,3 +1,5 @@
+//! `serializer send`: posts freshly signed sample webhooks, and prints the server's answers.
+
 use std::{
     path::{Path, PathBuf},
     process::ExitCode,
@@ -68,7 +70,9 @@ impl Send {
         let is_url = to.starts_with("http://") || to.starts_with("https://");
         ensure!(is_url, "{to} is not a URL; it must start with http:// or https://");
         let sender = Sender::new(to);
-        let (mut sent, mut all_accepted, mut not_verified) = (0, true, false);
+        let mut sent = 0;
+        let mut all_accepted = true;
+        let mut not_verified = false;
         for (path, event) in self.events(&sources)? {
             let path = path.as_path();
             if !samples::is_webhook(&event) {

@@ -1,3 +1,5 @@
+//! `serializer sign`: prints the signed headers that a sender would send with a body.
+
 use std::process::ExitCode;
 
 use anyhow::{Result, anyhow, bail, ensure};

@@ -1,3 +1,5 @@
+//! `serializer verify`: checks a webhook's signature, and says why it is invalid.
+
 use std::{io::IsTerminal, process::ExitCode};
 
 use anyhow::Result;

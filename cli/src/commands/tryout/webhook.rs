@@ -1,3 +1,5 @@
+//! Options that describe a webhook and its sender, shared by `sign` and `verify`.
+
 use std::{
     io::{IsTerminal, Read},
     path::PathBuf,

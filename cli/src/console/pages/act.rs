@@ -1,3 +1,5 @@
+//! Carries out the operations that forms send. A bulk redrive has a page that asks first, and a page for its progress.
+
 use std::sync::Arc;
 
 use axum::{
@@ -220,7 +222,8 @@ async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> S
     let ParkedSelection { deliveries: selected, overtaken } = &parked;
     let orders = parked.orders();
     let until = shared.watched.env.now().as_millis();
-    let (all, of) = (count(selected.len() as u64, "delivery", "deliveries"), count(orders as u64, "order", "orders"));
+    let all = count(selected.len() as u64, "delivery", "deliveries");
+    let of = count(orders as u64, "order", "orders");
     let body = html! {
         h1 { "Redrive " (all) " of " (of) "?" }
         @if let Some(source) = &selection.source { p { "Sent by " strong { (source) } } }

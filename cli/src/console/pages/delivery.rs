@@ -1,3 +1,5 @@
+//! The page of a delivery: its status, its body with personal data hidden, and the changes since an earlier delivery.
+
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};

@@ -1,3 +1,5 @@
+//! The page of figures: charts of the last minutes, the jobs, and the held leases.
+
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};

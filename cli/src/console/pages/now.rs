@@ -1,3 +1,6 @@
+//! The overview: counts of orders by state, and groups by source and error. Also the page that lists one state or
+//! group.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{extract::State, response::Response};
@@ -127,7 +130,8 @@ fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
     };
     let entries = selection.entries(reading);
     let source = group.source.as_ref().map_or("source not read", |source| source.as_str());
-    let (least, is_part) = (at_least(reading, group.kind), reading.is_part_of(group.kind));
+    let least = at_least(reading, group.kind);
+    let is_part = reading.is_part_of(group.kind);
     html! {
         details.card {
             summary data-row {

@@ -1,3 +1,5 @@
+//! The page of an order: its status, actions, timeline, deliveries and operations log.
+
 use std::{sync::Arc, time::Duration};
 
 use axum::{extract::State, response::Response};

@@ -1,3 +1,5 @@
+//! The search page: finds orders by a part of their key. A complete key, or a single match, opens the order's page.
+
 use std::sync::Arc;
 
 use axum::{

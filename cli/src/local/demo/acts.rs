@@ -1,3 +1,5 @@
+//! The acts of the demonstration: the webhooks that each act sends, and how its handler behaves.
+
 use std::{
     collections::{HashMap, HashSet},
     time::Duration,

@@ -1,3 +1,5 @@
+//! The deployment of the demonstration. Its handler behaves as the script of the current act says.
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
@@ -115,7 +117,9 @@ impl DemoDeployment {
         for worker in self.workers.drain(..) {
             worker.abort();
         }
-        let (script, story, journal) = (&self.script, &self.story, &self.journal);
+        let script = &self.script;
+        let story = &self.story;
+        let journal = &self.journal;
         self.workers = self.local.work(|_| scripted(script, story, journal));
     }
 

@@ -1,3 +1,5 @@
+//! The report of an act: a table of its orders, and the verdict of the audit.
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use webhook_serializer::protocol::{entity::EntityKey, table::Table as Store};

@@ -1,3 +1,5 @@
+//! Summarizes the events of an act with many orders in a few lines.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,

@@ -1,3 +1,5 @@
+//! The queues' errors, with the codes that SQS uses.
+
 use std::fmt::{self, Display, Formatter};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,3 +1,5 @@
+//! The queues' messages, the checks of their bodies, and receipt handles.
+
 use std::time::Duration;
 
 use super::error::{Code, QueueError};

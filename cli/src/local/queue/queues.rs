@@ -181,8 +181,10 @@ impl Queues {
         let queue = state.queue(name)?;
         let timeout = receive.visibility_timeout.unwrap_or(queue.settings.visibility_timeout);
         let transaction = state.store.begin()?;
-        let (mut messages, mut deliveries) = (Vec::new(), state.deliveries);
-        let (mut gave_up, mut left_visible) = (false, false);
+        let mut messages = Vec::new();
+        let mut deliveries = state.deliveries;
+        let mut gave_up = false;
+        let mut left_visible = false;
         loop {
             let visible = state.store.visible(name, now, receive.max_messages)?;
             if visible.is_empty() {

@@ -208,7 +208,8 @@ impl Server {
         if let Some(entry) = entries.iter().find(|entry| !seen.insert(&entry.id)) {
             return Err(QueueError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id)));
         }
-        let (mut successful, mut failed) = (Vec::new(), Vec::new());
+        let mut successful = Vec::new();
+        let mut failed = Vec::new();
         for entry in &entries {
             match apply(queue, entry) {
                 Ok(()) => successful.push(json!({ "Id": entry.id })),

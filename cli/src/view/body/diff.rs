@@ -1,3 +1,5 @@
+//! Compares two JSON bodies, and lists the changed values by JSON pointer.
+
 use std::collections::BTreeMap;
 
 use super::{Node, redacted, token};

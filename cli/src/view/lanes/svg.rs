@@ -1,3 +1,5 @@
+//! Draws lanes as an SVG document.
+
 use std::{fmt::Write, time::Duration};
 
 use super::{Kind, Lane, Picture, Sign, label};
@@ -11,7 +13,10 @@ const COLOURS: [&str; 2] = ["#2f9e8f", "#3b7dd8"];
 
 pub fn document(picture: &Picture, title: &str) -> String {
     let below = TOP + LANE * picture.lanes.len() as f64;
-    let (height, width, foot, title) = (below + 64.0, NAMES + AXIS + 30.0, below + 14.0, escaped(title));
+    let height = below + 64.0;
+    let width = NAMES + AXIS + 30.0;
+    let foot = below + 14.0;
+    let title = escaped(title);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,monospace\" font-size=\"12\">\n\
@@ -49,7 +54,8 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
         escaped(&label(&lane.entity, 23)),
         NAMES + AXIS
     )?;
-    let (mut runs, mut waiting) = (0, 0);
+    let mut runs = 0;
+    let mut waiting = 0;
     for span in &lane.spans {
         let (from, to) = (x(span.from), x(span.to));
         let mut line = |y: f64, colour: &str, wide: f64, dashes: &str| {
@@ -69,7 +75,8 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
             Kind::Orphaned => line(middle, "#d64545", 3.0, "5 3")?,
             Kind::Running => {
                 runs += 1;
-                let (wide, name) = ((to - from).max(1.0), escaped(&span.name));
+                let wide = (to - from).max(1.0);
+                let name = escaped(&span.name);
                 writeln!(
                     svg,
                     "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{wide:.1}\" height=\"{:.1}\" rx=\"3\" fill=\"{}\"><title>{name}</title></rect>",

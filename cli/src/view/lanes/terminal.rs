@@ -1,3 +1,5 @@
+//! Draws lanes in a terminal, with a summary and a legend.
+
 use std::time::Duration;
 
 use console::{Style, Term, measure_text_width, pad_str};

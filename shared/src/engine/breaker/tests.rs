@@ -1,3 +1,5 @@
+//! Tests of when a breaker opens, admits a probe and closes. The tests advance the time themselves.
+
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(10);

@@ -65,8 +65,11 @@ impl Drainer {
         let entity = &wake_up.entity;
         let began = self.store.env().monotonic();
         let patience = Pace::after(wake_up.lag, self.settings.slice).patience;
-        let (request, give_up) = (self.request(entity), began + patience);
-        let (sent, look, polls) = (began, FIRST_LOOK, 0);
+        let request = self.request(entity);
+        let give_up = began + patience;
+        let sent = began;
+        let look = FIRST_LOOK;
+        let polls = 0;
         let mut request =
             LeaseRequest { drainer: self, deadline, slot, in_flight, request, sent, patience, give_up, look, polls };
         let acquisition = match request.run().await {
@@ -86,7 +89,9 @@ impl Drainer {
 
     fn request(&self, entity: &EntityKey) -> Acquire {
         let env = self.store.env();
-        let (now, holder, info) = (env.now(), env.nonce(), self.info.clone());
+        let now = env.now();
+        let holder = env.nonce();
+        let info = self.info.clone();
         let length = env.lease_from(now, self.settings.lease);
         Acquire { entity: entity.clone(), kind: LeaseKind::Drain, holder, info, now, length }
     }
@@ -94,7 +99,8 @@ impl Drainer {
 
 impl LeaseRequest<'_> {
     async fn run(&mut self) -> Result<Acquisition, DrainError> {
-        let (drainer, env) = (self.drainer, self.drainer.store.env());
+        let drainer = self.drainer;
+        let env = drainer.store.env();
         let mut answer = match self.ask(SHORT_WAIT).await {
             // The store throttles this entity's row, and other entities may need the worker.
             Err(StoreError::Unavailable(TableError::Throttled)) => {
@@ -106,10 +112,13 @@ impl LeaseRequest<'_> {
         };
         loop {
             let look = (env.monotonic() < self.give_up).then_some(self.look);
-            let (now, left) = (judged_at(&answer, env), drainer.now_left(self.deadline));
+            let now = judged_at(&answer, env);
+            let left = drainer.now_left(self.deadline);
             let expired = match acquire_step(answer, now, left, look, self.patience) {
                 AcquireStep::Granted(lease, state) => {
-                    let (store, length, sent) = (&drainer.store, drainer.settings.lease, self.sent);
+                    let store = &drainer.store;
+                    let length = drainer.settings.lease;
+                    let sent = self.sent;
                     let renewer = LeaseRenewer::start(store, lease, &state, length, sent, Duration::MAX).await?;
                     return Ok(Acquisition::Granted(renewer, state));
                 }

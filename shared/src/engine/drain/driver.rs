@@ -201,7 +201,8 @@ impl<'a> Driver<'a> {
             Step::ReadPage => self.read_page().await,
             Step::WriteTombstone(sequence) => self.write_tombstone(sequence).await,
             Step::FindSource => {
-                let (name, since) = (self.head().source().clone(), self.head().received_at());
+                let name = self.head().source().clone();
+                let since = self.head().received_at();
                 let find = self.drainer.sources.find(&name, since);
                 self.source = Some(self.renewer.hold(find).await?);
                 Ok(CONTINUE)
@@ -217,7 +218,8 @@ impl<'a> Driver<'a> {
     }
 
     async fn read_page(&mut self) -> Result<Flow, DrainError> {
-        let (state, has_spilled) = (self.drain.state(), self.drain.has_spilled());
+        let state = self.drain.state();
+        let has_spilled = self.drain.has_spilled();
         let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
         let page = self.renewer.hold(read).await??;
         self.drain.read(page);

@@ -39,7 +39,8 @@ impl Parking<'_> {
     /// If the delivery already has a parked copy, that copy stays. If both the copy and `kept_for`
     /// limit the retention, the later end applies.
     pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
-        let (head, now) = (waiting.unpacked.head(), store.env().now());
+        let head = waiting.unpacked.head();
+        let now = store.env().now();
         let until = self.kept_for.map(|kept_for| now + kept_for);
         for part in head.part_keys() {
             match until {
@@ -50,7 +51,8 @@ impl Parking<'_> {
             }
         }
         let row = parked_copy(&waiting.row, self.run_before, &shortened(self.error, 1000), now, until);
-        let (entity, sequence) = (head.entity(), head.sequence());
+        let entity = head.entity();
+        let sequence = head.sequence();
         store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;
         if let Some(until) = until {
             // A worker may have stored the copy weeks ago, and died before it settled the delivery.

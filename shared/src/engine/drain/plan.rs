@@ -176,7 +176,8 @@ impl Step {
 impl Drain {
     pub fn granted(state: EntityState, memory: Memory) -> Self {
         let has_spilled = state.spilled;
-        let (dropped, spilled) = (BTreeSet::new(), BTreeSet::new());
+        let dropped = BTreeSet::new();
+        let spilled = BTreeSet::new();
         Self { state, page: Page::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
     }
 
@@ -218,7 +219,8 @@ impl Drain {
             return Step::Block(BlockReason::Vanished);
         }
         let left = |until: Option<Timestamp>| until.map_or(Duration::ZERO, |until| until.since(moment.now));
-        let (yielding, waiting) = (left(yields_until(state, moment.now)), left(state.retry_at));
+        let yielding = left(yields_until(state, moment.now));
+        let waiting = left(state.retry_at);
         if !yielding.is_zero() {
             return Step::HandOver(yielding, RequeueReason::Yielding);
         }

@@ -13,7 +13,8 @@ use super::{PATIENCE, Stop, Sweep};
 
 impl Sweep<'_> {
     pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), Stop> {
-        let (store, retention) = (&self.sweeper.store, self.sweeper.retention);
+        let store = &self.sweeper.store;
+        let retention = self.sweeper.retention;
         let mut from = state.next();
         while from <= state.tail {
             let range = delivery_range(&state.entity, from, state.tail, 100);

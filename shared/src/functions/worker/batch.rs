@@ -140,8 +140,9 @@ mod tests {
             assert_eq!(batch.ids(&a).count(), bodies.len());
             batch.orders(NOW)[0].token
         };
-        let (seven, eight, none) =
-            (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":8}"#, r#"{"entity":"n/a"}"#);
+        let seven = r#"{"entity":"n/a","token":7}"#;
+        let eight = r#"{"entity":"n/a","token":8}"#;
+        let none = r#"{"entity":"n/a"}"#;
         assert_eq!(of(&[seven, seven]), Some(FencingToken(7)));
         for others in [[seven, eight, seven], [seven, none, seven], [none, seven, seven]] {
             assert_eq!(of(&others), None, "{others:?}");
@@ -157,7 +158,8 @@ mod tests {
             };
             Batch::sort(messages.iter().map(message)).orders(NOW)[0].lag.as_millis()
         };
-        let (prompt, delayed) = (r#"{"entity":"n/a","token":7}"#, r#"{"entity":"n/a","token":7,"delay":3}"#);
+        let prompt = r#"{"entity":"n/a","token":7}"#;
+        let delayed = r#"{"entity":"n/a","token":7,"delay":3}"#;
         assert_eq!(lag(&[(prompt, 200, 1), (prompt, 900, 1)]), 900);
         assert_eq!(lag(&[(delayed, 3_200, 1)]), 200);
         assert_eq!(lag(&[(prompt, 20_000, 2)]), 0, "it was hidden in between");

@@ -11,7 +11,8 @@ pub(super) fn excerpt(body: &[u8], destination: &Destination) -> String {
         let whole = secret.text().expect("a destination's secret is checked to begin with `whsec_`");
         text = text.replace(whole.strip_prefix(PREFIX).unwrap_or(whole), "…");
     }
-    let (url, path) = (destination.url(), destination.url().path());
+    let url = destination.url();
+    let path = url.path();
     // An answer may name the path without its first slash, or only one of its segments.
     let bare = Some(path.trim_matches('/')).filter(|bare| bare.contains('/'));
     let tokens = path.split('/').filter(|part| part.len() >= TOKEN).map(Some);

@@ -97,7 +97,8 @@ async fn request_is_signed_with_every_secret() {
     let forward = Forward::new(sources(&format!("url = '{url}', {secrets}, allow_private = true")));
     assert_eq!(post(&forward).await, Outcome::Done);
     let posted = endpoint.posted().await;
-    let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
+    let id = posted.header("webhook-id");
+    let time = posted.header("webhook-timestamp");
     let signatures = [b"new", b"old"].map(|key| signature(key, id, time, &posted.body));
     assert_eq!(posted.header("webhook-signature"), signatures.join(" "));
     let signed_at = Timestamp::from_secs(time.parse().unwrap());
@@ -198,7 +199,8 @@ async fn group_is_posted_as_one_signed_list() {
     ] {
         assert_eq!(posted.header(name), value, "{name}");
     }
-    let (id, time) = (posted.header("webhook-id"), posted.header("webhook-timestamp"));
+    let id = posted.header("webhook-id");
+    let time = posted.header("webhook-timestamp");
     assert_eq!(id, format!("group:{own}_2"));
     assert_eq!(posted.header("webhook-signature"), signature(b"secret", id, time, &posted.body));
     let event: serde_json::Value = serde_json::from_slice(&posted.body).unwrap();
@@ -291,7 +293,8 @@ async fn redirect_is_not_followed() {
 #[tokio::test]
 async fn silent_endpoint_yields_unanswered_outcome() {
     let endpoint = Endpoint::start(|_| Reply::Never).await;
-    let (forward, time) = (anywhere(&endpoint.url()), Duration::from_millis(300));
+    let forward = anywhere(&endpoint.url());
+    let time = Duration::from_millis(300);
     let outcome = post_within(&forward, &delivery("7", "shop/order/7"), time).await;
     assert_eq!(outcome, Outcome::unanswered(format!("no answer within 0.3 s from {}", endpoint.url())));
 }

@@ -191,7 +191,8 @@ async fn silent_function_yields_unanswered_outcome_before_handler_timeout() {
 async fn refused_connection_yields_unavailable_and_cut_off_one_unanswered() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
         let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
-        let (invoke, url) = (orders(&endpoint), endpoint.url());
+        let invoke = orders(&endpoint);
+        let url = endpoint.url();
         let Outcome::Unanswered { after: None, error } = call(&invoke).await else { panic!("the function may run") };
         assert!(error.starts_with(&format!("no answer from {url}, {ORDERS}: ")), "{error}");
         endpoint.stop().await;

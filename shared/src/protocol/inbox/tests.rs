@@ -40,8 +40,11 @@ fn decision(state: &EntityState, lease: &Lease) -> Decision {
 }
 
 fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retries) -> Fail<'a> {
-    let (sequence, retry_at) = (seen.next(), Some(NOW + LENGTH));
-    let (suspected, one_by_one, error) = (false, None, "out of order");
+    let sequence = seen.next();
+    let retry_at = Some(NOW + LENGTH);
+    let suspected = false;
+    let one_by_one = None;
+    let error = "out of order";
     Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error }
 }
 
@@ -260,14 +263,16 @@ proptest! {
         spills in any::<bool>(),
         ends_one_by_one in any::<bool>(),
     ) {
-        let (entity, now) = (entity(), NOW);
+        let entity = entity();
+        let now = NOW;
         let (mut lease, mut state, row) = held(LeaseKind::Drain, claims);
         let mut row = Some(row);
         if fails {
             let error = "out of order";
             let retry_at = Some(now);
             let one_by_one = Some(state.tail);
-            let (sequence, retries) = (state.next(), Retries::default());
+            let sequence = state.next();
+            let retries = Retries::default();
             let fail = Fail {
                 lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error
             };

@@ -235,7 +235,8 @@ mod tests {
 
     #[test]
     fn time_reserved_for_deliveries_is_ignored_if_past_or_far_ahead() {
-        let (state, now) = (state(&claimed(1)), NOW);
+        let state = state(&claimed(1));
+        let now = NOW;
         let turn = |turn_until| deliveries_turn(&EntityState { turn_until, ..state.clone() }, now);
         let moment = Duration::from_millis(1);
         let last = now + LONGEST_LEASE;
@@ -291,7 +292,8 @@ mod tests {
     #[test]
     fn yield_request_lasts_until_an_exclusive_grant() {
         let row = held(LeaseKind::Drain, 3);
-        let (entity, until) = (entity(), NOW + LONGEST_YIELD);
+        let entity = entity();
+        let until = NOW + LONGEST_YIELD;
         let asked = after(&RequestYield { entity: &entity, now: NOW, until }, &row);
         let after = |kind| taken_over(&asked, kind).number(a::YIELD_UNTIL);
         assert_eq!(after(LeaseKind::Drain), Some(until.as_millis()), "a worker did not ask");
@@ -317,7 +319,8 @@ mod tests {
 
     #[test]
     fn yield_request_dated_far_ahead_is_ignored() {
-        let (request, farthest) = (request(LeaseKind::Drain, 11, NOW), LONGEST_YIELD + Duration::from_secs(60));
+        let request = request(LeaseKind::Drain, 11, NOW);
+        let farthest = LONGEST_YIELD + Duration::from_secs(60);
         let asked = |until: Timestamp| claimed(1).with(a::YIELD_UNTIL, until.as_millis());
         let drains = |until| evaluate(&request.write(), Some(&asked(until))).is_ok();
         assert!(!drains(NOW + LONGEST_YIELD));
@@ -333,7 +336,8 @@ mod tests {
     fn drain_lease_is_refused_during_retry_wait_or_yield() {
         let row = held(LeaseKind::Drain, 1).with(a::HANDOVER, 1_u32);
         let state = EntityState { held: None, ..state(&row) };
-        let (until, awaited) = (NOW + LENGTH, Some(state.token));
+        let until = NOW + LENGTH;
+        let awaited = Some(state.token);
         let asked = |retry_at, yield_until, now| refusal(&EntityState { retry_at, yield_until, ..state.clone() }, now);
         assert_eq!(asked(None, None, NOW), None);
         for (retry_at, yield_until) in [(Some(until), None), (None, Some(until)), (Some(NOW), Some(until))] {

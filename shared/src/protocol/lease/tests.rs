@@ -60,7 +60,8 @@ fn renewal_shortens_only_a_wrong_lease() {
 fn lease_id_is_parsed_from_displayed_text() {
     let id = held(LeaseKind::Exclusive, 1).0.id();
     assert_eq!(id.to_string().parse(), Ok(id.clone()));
-    let (nonce, entity) = (id.holder.as_str(), id.entity());
+    let nonce = id.holder.as_str();
+    let entity = id.entity();
     let others = [
         format!("{}:{entity}", "ü".repeat(13)),
         format!("{}:{entity}", "!".repeat(26)),

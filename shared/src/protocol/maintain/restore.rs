@@ -253,7 +253,8 @@ pub enum ForceAcquired {
 
 impl ForceAcquire<'_> {
     fn lease(&self, token: FencingToken) -> Lease {
-        let (entity, holder) = (self.seen.entity.clone(), self.holder.clone());
+        let entity = self.seen.entity.clone();
+        let holder = self.holder.clone();
         Lease { entity, holder, kind: LeaseKind::Exclusive, token }
     }
 }

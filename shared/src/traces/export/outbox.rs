@@ -77,7 +77,9 @@ struct Health {
 
 impl<E: Exporter> Outbox<E> {
     pub(super) fn new(exporter: E, host: String, patience: Duration, env: Env) -> Self {
-        let (ended, deadline, health) = (Ended::default(), AtomicU64::new(u64::MAX), Mutex::default());
+        let ended = Ended::default();
+        let deadline = AtomicU64::new(u64::MAX);
+        let health = Mutex::default();
         Self { ended, exporter, host, patience, env, deadline, health }
     }
 

@@ -39,7 +39,9 @@ impl Settings {
         // The SDK silently ignores invalid values.
         sampler(variables)?;
         headers(variables)?;
-        let (patience, roots, resource) = (patience(variables)?, roots(variables)?, resource(variables));
+        let patience = patience(variables)?;
+        let roots = roots(variables)?;
+        let resource = resource(variables);
         Ok(Some(Self { endpoint, host, patience, resource, roots }))
     }
 }
@@ -68,7 +70,8 @@ fn patience(variables: Variables<'_>) -> Result<Duration, String> {
 }
 
 fn sampler(variables: Variables<'_>) -> Result<(), String> {
-    let (name, argument) = ("OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG");
+    let name = "OTEL_TRACES_SAMPLER";
+    let argument = "OTEL_TRACES_SAMPLER_ARG";
     let said = variables(name);
     match said.as_deref().map(|sampler| sampler.strip_prefix("parentbased_").unwrap_or(sampler)) {
         None | Some("always_on" | "always_off") => Ok(()),

@@ -98,8 +98,10 @@ async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: u
 
 async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
     let mut draw = RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision);
-    let (operator, wanted) = (parts.operator().because(Reason::new("ada", "to see it")), key(entity));
-    let (holds, skips) = (draw.happens(400), draw.happens(400));
+    let operator = parts.operator().because(Reason::new("ada", "to see it"));
+    let wanted = key(entity);
+    let holds = draw.happens(400);
+    let skips = draw.happens(400);
     if holds && world.allows(draw.id) {
         let _ = operator.hold(&wanted).await;
         pause(draw.millis(0, 20_000)).await;
@@ -137,7 +139,9 @@ async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, enti
     if !draw.happens(world.profile.rewinds) || !world.allows(draw.id) {
         return;
     }
-    let (wanted, back, ends) = (key(entity), draw.between(0, 6), draw.happens(300));
+    let wanted = key(entity);
+    let back = draw.between(0, 6);
+    let ends = draw.happens(300);
     let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await else { return };
     let from = Sequence(state.head.0.saturating_sub(back).max(1));
     world.with_history(|history| history.rewinds.entry(entity).or_default().0 += 1);
@@ -170,7 +174,8 @@ pub async fn with_pending_wake_up<T>(
 }
 
 pub async fn unblock_and_redrive(world: &Arc<World>, parts: &Parts, entity: usize, node: u32) {
-    let (wanted, operator) = (key(entity), &parts.operator());
+    let wanted = key(entity);
+    let operator = &parts.operator();
     with_pending_wake_up(world, entity, operator.unblock(&wanted)).await;
     for parked in operator.parked(&wanted).await.unwrap_or_default() {
         let identity = Identity { redrive: parked.delivery().redrive() + 1, ..parked.delivery().identity().clone() };

@@ -81,9 +81,13 @@ async fn process(
     worker: &Worker,
     received: &[Receipt],
 ) -> Option<BatchResponse> {
-    let (world, number, function) = (&node.world, node.number, node.world.profile.function);
+    let world = &node.world;
+    let number = node.number;
+    let function = node.world.profile.function;
     for receipt in received {
-        let (entity, message, times) = (entity_number(&receipt.entity), receipt.id, receipt.times);
+        let entity = entity_number(&receipt.entity);
+        let message = receipt.id;
+        let times = receipt.times;
         world.trace(TraceEvent::Received { node: number, entity, message, times });
     }
     let records = received.iter().map(|receipt| Record {

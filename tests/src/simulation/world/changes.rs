@@ -263,7 +263,9 @@ impl Inner {
     /// Records the settlements of a change, and returns the mistakes in them.
     fn record_settled(&mut self, change: &RowChange<'_>, at: usize, at_time: Duration) -> Vec<String> {
         let RowChange { entity, node, head, by_hand, newly, old, .. } = change;
-        let (entity, head, is_kept) = (*entity, *head, *by_hand);
+        let entity = *entity;
+        let head = *head;
+        let is_kept = *by_hand;
         let mut mistakes = Vec::new();
         // An operator who ends a rewind may settle more than the row remembers.
         let first = newly.first().map_or(head + 1, |receipt| receipt.sequence.0);

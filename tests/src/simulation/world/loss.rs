@@ -97,9 +97,11 @@ impl World {
 
     pub fn copy_entities(&self) {
         let at = self.trace(TraceEvent::Phase { text: "the entities are copied" });
-        let (entities, as_of) = (self.rows.rows(&TableName::Entities), self.elapsed());
+        let entities = self.rows.rows(&TableName::Entities);
+        let as_of = self.elapsed();
         let mut inner = self.inner();
-        let (decided, decided_before) = (inner.history.decided.clone(), inner.history.decided_before.clone());
+        let decided = inner.history.decided.clone();
+        let decided_before = inner.history.decided_before.clone();
         inner.copied = Some(Copied { entities, inbox: Vec::new(), at, as_of, decided, decided_before });
     }
 
@@ -146,7 +148,9 @@ impl World {
         }
         for row in copied.entities.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default())) {
             let number = |name| row.number(name).unwrap_or(0);
-            let (head, tail, token) = (number(a::HEAD), number(a::TAIL), number(a::TOKEN));
+            let head = number(a::HEAD);
+            let tail = number(a::TAIL);
+            let token = number(a::TOKEN);
             let holder = row.text(a::HOLDER).map(str::to_owned);
             let entity = number_of(row.text(a::ENTITY).unwrap_or_default());
             let observed = ObservedRow { present: true, head, tail, token, holder, granted: token, node: 0 };
@@ -247,7 +251,8 @@ impl World {
 impl History {
     /// Forgets settlements and answers that the copy does not have.
     fn record_loss(&mut self, lost: &Lost, copied: &Copied, at: usize) {
-        let (decided, before) = (copied.decided.clone(), copied.decided_before.clone());
+        let decided = copied.decided.clone();
+        let before = copied.decided_before.clone();
         let since = |(_, decided): &((usize, u64), SettledRecord)| decided.at > copied.at;
         let decided = std::mem::replace(&mut self.decided, decided);
         let before = std::mem::replace(&mut self.decided_before, before);

@@ -78,7 +78,9 @@ impl Listen {
         if let (Some(order), Some(_)) = (&self.order, self.since) {
             posting.queue_past(order, &mut orders, deployment).await?;
         }
-        let (mut posted, mut refused, mut last) = (0, 0, None);
+        let mut posted = 0;
+        let mut refused = 0;
+        let mut last = None;
         let limit = self.limit.unwrap_or(u64::MAX);
         let mut is_past = self.since.is_some();
         let mut running = FuturesUnordered::new();
@@ -229,7 +231,9 @@ impl Posting<'_> {
         // A claimed sequence that still lacks its delivery is behind the head.
         let state = self.operator.single(order, through).await?.state;
         let unsettled = state.map_or(through, |state| state.head.next());
-        let (mut first, mut from, mut page) = (through, through.0, 2);
+        let mut first = through;
+        let mut from = through.0;
+        let mut page = 2;
         loop {
             let places: Vec<_> =
                 (from.saturating_sub(page)..from).map(|place| (order.clone(), Sequence(place))).collect();

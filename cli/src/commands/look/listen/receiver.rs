@@ -1,3 +1,5 @@
+//! The receiver of `listen --to`: signs each delivery as the handler `forward` does, and posts it to the user's URL.
+
 use std::{
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -132,7 +134,8 @@ impl Receiver {
     /// connect is repeated without limit. `unanswered` is called after each request without an answer, except
     /// the last one.
     pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
-        let (mut tries, mut pause) = (0, SHORTEST_PAUSE);
+        let mut tries = 0;
+        let mut pause = SHORTEST_PAUSE;
         loop {
             let began = self.env.monotonic();
             let answer = self.env.within(self.limit, self.sender.send(self.request(delivery, token)?)).await;

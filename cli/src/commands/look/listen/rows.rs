@@ -36,7 +36,8 @@ impl Rows {
     /// Returns the events since the last poll. The first poll returns the events since the time `begin`.
     pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
         let now = self.env.now();
-        let (mut rows, mut told) = (HashMap::new(), Vec::new());
+        let mut rows = HashMap::new();
+        let mut told = Vec::new();
         let mut pass = self.operator.pass(TableName::Entities);
         while let Some(page) = pass.page().await? {
             for row in &page {

@@ -1,3 +1,5 @@
+//! Shows one delivery with its status, and its body or the changes since an earlier delivery.
+
 use std::process::ExitCode;
 
 use anyhow::{Result, bail, ensure};

@@ -1,3 +1,5 @@
+//! Lists the operations log of an order.
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -17,7 +19,8 @@ impl Show {
         let now = deployment.env.now();
         let mut table = Table::new(&[">ago", "what", ">delivery", "by", "why", "how it ended"]);
         for act in &acts {
-            let (by, why) = (&act.reason.by, &act.reason.why);
+            let by = &act.reason.by;
+            let why = &act.reason.why;
             if self.json {
                 print_json(&json!({
                     "entity": act.entity, "at": act.at(), "what": act.verb, "sequence": act.sequence,

@@ -1,3 +1,5 @@
+//! Shows an order: its status, and its waiting, parked and settled deliveries.
+
 use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::Result;

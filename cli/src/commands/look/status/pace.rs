@@ -1,3 +1,5 @@
+//! Shows how many deliveries of each source were accepted and settled in the last minutes, and their lag.
+
 use std::collections::BTreeMap;
 
 use console::style;

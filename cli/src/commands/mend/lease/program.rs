@@ -1,3 +1,5 @@
+//! Runs a program in a separate process group, passes signals on to it, and lends it the terminal.
+
 use std::{ffi::OsStr, fs::File, future::poll_fn, io, process::ExitStatus, task::Poll};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};

@@ -1,3 +1,5 @@
+//! `serializer lease run`: holds the lease of a key while a program runs.
+
 use std::{
     ffi::{OsStr, OsString},
     io::{self, ErrorKind},

@@ -1,3 +1,5 @@
+//! The report of a restore: what it changed, what it could not restore, and the operator's next steps.
+
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -107,7 +109,8 @@ impl Report {
 
     pub fn json(&self, restoring: &RestoreRecord, is_whole: bool) -> serde_json::Value {
         let sources = self.found.newest.iter().map(|(source, newest)| {
-            let (from, horizon) = (from(restoring), horizon(newest));
+            let from = from(restoring);
+            let horizon = horizon(newest);
             json!({
                 "source": source, "provider": newest.provider, "newest": newest.received_at.to_string(),
                 "reconcile_from": from.to_string(), "retried_for_s": horizon.map(|horizon| horizon.as_secs()),

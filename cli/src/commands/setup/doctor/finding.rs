@@ -1,3 +1,5 @@
+//! The result of one check of `doctor`, printed as a line or as JSON.
+
 use console::{StyledObject, style};
 use serde_json::{Value, json};
 use serializer::{say, stack::api::Refusal};

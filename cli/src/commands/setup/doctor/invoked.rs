@@ -1,3 +1,5 @@
+//! Checks that the functions named by `invoke` exist, and that the worker may call them.
+
 use std::collections::BTreeMap;
 
 use serializer::stack::{

@@ -1,3 +1,5 @@
+//! Checks the sources document, the jobs' ticks and the stored rows.
+
 use std::time::Duration;
 
 use anyhow::Error;
@@ -137,8 +139,10 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
 pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     const CHECK: &str = "orders";
     let seen = &survey.overview;
-    let (blocked, parked) = (seen.count(Kind::Blocked), seen.parked.len());
-    let (failing, abandoned) = (seen.count(Kind::Failing), seen.count(Kind::Abandoned));
+    let blocked = seen.count(Kind::Blocked);
+    let parked = seen.parked.len();
+    let failing = seen.count(Kind::Failing);
+    let abandoned = seen.count(Kind::Abandoned);
     let orders = seen.orders;
     if blocked + parked + abandoned == 0 {
         return Finding::ok(

@@ -1,3 +1,5 @@
+//! Checks the stack and its account in AWS: credentials, clock, drift, concurrency, functions, quotas and alarms.
+
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
@@ -139,7 +141,8 @@ async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<Strin
     let name = ("StackName", stack.name.as_str());
     let begun = services.query(Service::CLOUDFORMATION, VERSION, "DetectStackDrift", &[name]).await?;
     let id = begun.what.text(&["DetectStackDriftResult", "StackDriftDetectionId"]).to_owned();
-    let (began, action) = (env.monotonic(), "DescribeStackDriftDetectionStatus");
+    let began = env.monotonic();
+    let action = "DescribeStackDriftDetectionStatus";
     loop {
         let field = [("StackDriftDetectionId", id.as_str())];
         let told = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;

@@ -1,3 +1,5 @@
+//! Checks the tables, the queues and the operator's permissions.
+
 use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
@@ -30,7 +32,8 @@ pub struct Parts<'a> {
 impl<'a> Parts<'a> {
     pub fn of(deployment: &'a Deployment) -> Self {
         let http = deployment.account.http_client();
-        let (dynamodb, sqs) = (deployment.account.dynamodb(&http), deployment.account.sqs(&http));
+        let dynamodb = deployment.account.dynamodb(&http);
+        let sqs = deployment.account.sqs(&http);
         Self { deployment, dynamodb, sqs }
     }
 
@@ -198,7 +201,8 @@ impl<'a> Parts<'a> {
     /// `sqs:SendMessage` is not tested.
     pub async fn permissions(&self) -> Vec<Finding> {
         const CHECK: &str = "permissions";
-        let (mut tried, mut findings) = (0, Vec::new());
+        let mut tried = 0;
+        let mut findings = Vec::new();
         for (_, table, key) in self.tables() {
             for (action, answer) in self.try_all(table, key.len() == 2).await {
                 tried += 1;

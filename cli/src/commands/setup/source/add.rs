@@ -1,3 +1,5 @@
+//! `serializer source add`: adds a source, and reads its secret from a prompt or standard input.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};

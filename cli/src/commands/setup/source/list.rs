@@ -1,3 +1,5 @@
+//! `serializer source list`: lists the configured sources, with advice about them.
+
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -45,7 +47,8 @@ impl List {
                 let list = topics.map(|topics| if take { &topics.take } else { &topics.ignore });
                 list.into_iter().flat_map(|list| list.iter()).map(|pattern| pattern.as_str()).collect()
             };
-            let (take, ignore) = (patterns(true), patterns(false));
+            let take = patterns(true);
+            let ignore = patterns(false);
             let host = source.forward().map(|destination| destination.host().to_owned());
             let function = source.invoke().map(ToString::to_string);
             let known_by = source.credential_field();

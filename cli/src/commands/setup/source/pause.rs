@@ -1,3 +1,5 @@
+//! `serializer source pause` and `resume`: while a source is paused, its webhooks are accepted and no handler starts.
+
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Result, ensure};

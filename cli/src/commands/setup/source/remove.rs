@@ -1,3 +1,6 @@
+//! `serializer source remove`: removes a source. Refuses while deliveries are known to wait, unless the user lets them
+//! be parked.
+
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};

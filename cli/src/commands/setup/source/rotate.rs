@@ -1,3 +1,5 @@
+//! `serializer source rotate`: replaces a secret in two steps; in between, both secrets are accepted.
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -95,7 +97,9 @@ impl Rotate {
     }
 
     async fn finish(&self, place: &Place, source: &Source, field: &str, seen: &[String]) -> Result<ExitCode> {
-        let (name, word, held) = (self.name.as_str(), word(field), seen.len());
+        let name = self.name.as_str();
+        let word = word(field);
+        let held = seen.len();
         let number = match (held, self.drop) {
             (0 | 1, _) => bail!(
                 "`{field}` of `{name}` has fewer than two entries, so there is no old one to remove. Run this without \

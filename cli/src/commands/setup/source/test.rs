@@ -1,3 +1,5 @@
+//! `serializer source test`: signs a sample webhook with a source's secret, and sends or verifies it.
+
 use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -93,7 +95,8 @@ impl Test {
         // A sample of a created order is the best choice; samples of ignored topics are useless.
         let rank = |(name, event): &(&str, &str)| {
             let taken = signed(name, event).is_ok_and(|webhook| source.takes(&webhook.incoming.topic));
-            let (ping, order) = (name.ends_with("-ping.json"), name.contains("order"));
+            let ping = name.ends_with("-ping.json");
+            let order = name.contains("order");
             (
                 !ping,
                 taken,
@@ -123,7 +126,8 @@ impl Test {
         let headers = headers.with_query(webhook.query.clone().unwrap_or_default());
         let request = providers::Request { headers: &headers, body: &webhook.body };
         let verified = source.verify(request, Env::system().now());
-        let (incoming, valid) = (&webhook.incoming, matches!(verified, Ok(Verified::Delivery)));
+        let incoming = &webhook.incoming;
+        let valid = matches!(verified, Ok(Verified::Delivery));
         let taken = source.takes(&incoming.topic);
         if self.json {
             let reason = verified.as_ref().err().map(ToString::to_string);
@@ -167,7 +171,8 @@ impl Test {
         {
             return Ok(ExitCode::FAILURE);
         }
-        let (sender, env) = (Sender::new(to), Env::system());
+        let sender = Sender::new(to);
+        let env = Env::system();
         let mut looks = LOOKS;
         let answer = loop {
             let answer =

@@ -1,3 +1,5 @@
+//! Finds and reads the sources document that options, a deployment or the variable SOURCES name.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Display,

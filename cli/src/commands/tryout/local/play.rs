@@ -116,8 +116,10 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
         let event = std::fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
         if samples::is_webhook(&event) {
             let webhook = samples::webhook(&event, sources, Env::system().now());
-            let (file, webhook) = (file.display().to_string(), webhook.with_context(|| format!("{}", file.display()))?);
-            let (entity, id) = (&webhook.incoming.entity, &webhook.incoming.identity.delivery_id);
+            let webhook = webhook.with_context(|| format!("{}", file.display()))?;
+            let file = file.display().to_string();
+            let entity = &webhook.incoming.entity;
+            let id = &webhook.incoming.identity.delivery_id;
             if let Some(other) = known.insert((entity.clone(), id.as_str().to_owned()), file.clone()) {
                 bail!("{file} has the same delivery id as {other} and would count as a repeat: give it another id");
             }
@@ -155,7 +157,8 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
     // repeat.
     let is_repeat =
         |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
-    let (repeats, count) = (again.iter().filter(|sent| is_repeat(sent)).count(), first.len());
+    let repeats = again.iter().filter(|sent| is_repeat(sent)).count();
+    let count = first.len();
     if applied == count && repeats == count {
         let orders = first.iter().map(|sent| &sent.place.0).collect::<BTreeSet<_>>().len();
         let says = format!("{count} webhooks of {orders} orders, each sent twice: each applied once, in order");

@@ -79,7 +79,8 @@ pub(super) struct EventPrinter {
 impl EventPrinter {
     pub(super) async fn print(self, over: impl Future) {
         let mut length = self.story.length();
-        let (mut next, mut is_over) = (0, false);
+        let mut next = 0;
+        let mut is_over = false;
         let mut over = std::pin::pin!(over);
         loop {
             for happening in self.story.since(next) {
@@ -121,7 +122,8 @@ impl EventPrinter {
     fn besides(&self, happening: &OrderEvent, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
-        let (option, key) = (local_option(&self.url), happening.entity.as_str());
+        let option = local_option(&self.url);
+        let key = happening.entity.as_str();
         let next = match (&happening.what, happening.sequence) {
             (EventKind::Blocked(_), _) => command_line("resume", &option, &[key]),
             (EventKind::Settled(Settlement::Parked), Some(at)) => {

@@ -1,3 +1,5 @@
+//! Tests of how a drain begins, and of what happens to its wake-up.
+
 use super::*;
 use crate::{
     protocol::{
@@ -138,7 +140,8 @@ fn drain_result_deletes_replaces_or_keeps_wake_up() {
         for drained in [not_now, awaits, follows, Drained::Lost, Drained::Failed] {
             assert_eq!(of(token, true, drained), Disposition::Delete);
         }
-        let (delay, reason) = (Duration::ZERO, RequeueReason::Suspect);
+        let delay = Duration::ZERO;
+        let reason = RequeueReason::Suspect;
         let soon = Disposition::Replace(wake_up(token), delay, reason);
         assert_eq!(of(token, true, Drained::Requeue(delay, reason)), soon);
     }

@@ -20,7 +20,9 @@ impl Driver<'_> {
     }
 
     pub(super) fn report(&self, ticket: Ticket, source: &Source, outcome: &Outcome) {
-        let (name, now, breakers) = (&source.name, self.monotonic(), &self.drainer.breakers);
+        let name = &source.name;
+        let now = self.monotonic();
+        let breakers = &self.drainer.breakers;
         let result = match outcome {
             Outcome::Done | Outcome::Commit(_) => StartResult::Success,
             Outcome::Retry { .. } | Outcome::Reject(_) => StartResult::Answered,

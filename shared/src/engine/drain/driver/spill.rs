@@ -46,7 +46,8 @@ impl Driver<'_> {
     }
 
     fn spill(&self, receipts: Vec<Receipt>, patience: Duration) -> impl Future<Output = Option<Vec<Receipt>>> + use<> {
-        let (store, entity) = (self.drainer.store.clone(), self.drain.state().entity.clone());
+        let store = self.drainer.store.clone();
+        let entity = self.drain.state().entity.clone();
         let retention = self.drainer.settings.retention;
         async move {
             let each = receipts.iter().map(|receipt| write(&store, &entity, receipt, retention, patience));

@@ -1,3 +1,5 @@
+//! Tests of the steps of a drain that holds the lease: starts, settles, receipts and hand-overs.
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -109,7 +111,8 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
 const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
 
 fn ended(settlement: Settlement) -> SettleRequest {
-    let (token, carried) = (FencingToken(70), Retries::default());
+    let token = FencingToken(70);
+    let carried = Retries::default();
     SettleRequest { settlement, group: Group::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
 }
 
@@ -258,7 +261,8 @@ fn process_without_free_threads_starts_no_handler() {
 fn drain_reads_a_filled_gap_and_settles_a_tombstone() {
     let gap = drain(row(7, 9), 0);
     assert_eq!(next(&gap, MOMENT), Step::AwaitGap);
-    let (mut filled, mut void) = (gap.clone(), gap);
+    let mut filled = gap.clone();
+    let mut void = gap;
     filled.filled();
     assert_eq!(next(&filled, MOMENT), Step::ReadPage);
     void.tombstone_written();

@@ -205,7 +205,8 @@ async fn paypal_webhook_with_any_changed_part_is_refused() {
 
 #[tokio::test]
 async fn paypal_certificate_needs_right_name_dates_and_trusted_issuer() {
-    let (known, unknown) = (authority("a known one"), authority("an unknown one"));
+    let known = authority("a known one");
+    let unknown = authority("an unknown one");
     let headers = transmission("ours", BODY);
     let other_key = {
         let mut params = CertificateParams::new([LIVE.to_owned()]).unwrap();
@@ -252,7 +253,8 @@ async fn adobe(world: &World, source: &str, values: [&str; 4], body: &[u8]) -> R
 async fn one_valid_adobe_signature_of_two_suffices() {
     let good = signature(BODY);
     let bad = signature(b"another body");
-    let (one, two) = ("/prod/keys/pub-key-1.pem", "/prod/keys/pub-key-2.pem");
+    let one = "/prod/keys/pub-key-1.pem";
+    let two = "/prod/keys/pub-key-2.pem";
     for (values, expected, fetches) in [
         ([good.as_str(), one, bad.as_str(), two], Ok(Verified::Delivery), 1),
         ([&bad, one, &good, two], Ok(Verified::Delivery), 2),
@@ -395,7 +397,8 @@ async fn failed_key_fetch_is_not_repeated_immediately() {
 #[tokio::test]
 async fn key_fetch_from_silent_host_times_out() {
     let mut world = World::new(&[], |_| Reply::Never).await;
-    let (keys, clock) = (world.keys.clone(), world.clock.clone());
+    let keys = world.keys.clone();
+    let clock = world.clock.clone();
     let sources = Sources::parse(&format!("[sources.shop]\nhandler = 'h'\n{SHIPSTATION}")).unwrap();
     let asked = tokio::spawn(async move {
         let headers: Headers = shipstation("k-1", "2026-01-05T14:01:00Z", BODY).into_iter().collect();

@@ -1,3 +1,6 @@
+//! Tests of a restore's record and writes: repeated writes are recognised, and rows that changed
+//! meanwhile stay as they are.
+
 use super::*;
 use crate::protocol::{
     entity::EntityKey,
@@ -83,7 +86,9 @@ fn restore_continues_above_sequences_and_tokens_since_backup() {
 #[test]
 fn repeated_forced_acquire_advances_token_only_once() {
     let restoring = restoring();
-    let (now, length, holder) = (restoring.begun, HOUR, nonce(3));
+    let now = restoring.begun;
+    let length = HOUR;
+    let holder = nonce(3);
     let mut row = empty(T);
     for _ in 0..3 {
         let seen = state(&row);
@@ -112,8 +117,10 @@ fn unanswered_restore_writes_are_recognised_as_landed() {
 
     let row = claimed(T);
     let seen = state(&row);
-    let (last, holder) = (seen.tail.next(), nonce(3));
-    let (now, length) = (restoring.begun, HOUR);
+    let last = seen.tail.next();
+    let holder = nonce(3);
+    let now = restoring.begun;
+    let length = HOUR;
     let force = ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
     let (row, again) = twice(&force.write(), Some(&row));
     let Ok(ForceAcquired::Granted(lease, forced)) = force.judge(again) else { panic!("it is recognised") };
@@ -146,7 +153,8 @@ fn restore_changes_no_row_that_changed_meanwhile() {
     };
     let recent = crate::protocol::receipt::Recent::default().with(receipt, HOUR).to_stored().unwrap();
     let row = empty(T).with(a::RECENT, recent);
-    let (restoring, seen) = (restoring(), state(&row));
+    let restoring = restoring();
+    let seen = state(&row);
     let write = advance(&restoring, &seen).write();
     let advanced = evaluate(&write, Some(&row)).unwrap().unwrap();
     assert!(advanced.get(a::SPILLED).is_some() && advanced.get(a::RECENT).is_none());
@@ -170,7 +178,8 @@ fn restore_changes_no_row_that_changed_meanwhile() {
 #[test]
 fn unrestored_row_claimed_after_backup_counts_as_in_use() {
     let restoring = restoring();
-    let (later, now) = (restoring.begun + HOUR, restoring.begun + 2 * HOUR);
+    let later = restoring.begun + HOUR;
+    let now = restoring.begun + 2 * HOUR;
     let claimed_at = |row: Row, at| state(&row.with(a::LAST_CLAIM, Nonce::from_parts(at, 7).as_str()));
     let judged = |state: &EntityState| (restoring.is_done(state, now), restoring.is_in_use(state, now));
     assert_eq!(judged(&state(&claimed(T))), (false, false));

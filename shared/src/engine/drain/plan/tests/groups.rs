@@ -147,7 +147,9 @@ fn failed_group_is_retried_one_by_one() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\ndeliver = { up_to = 3 }\n");
     let answered = |outcome| drain.answered(outcome, several(3), &source, with(1.0));
     let apart = |wait| {
-        let (retries, one_by_one, error) = (Retries::default(), Some(Sequence(10)), "later".into());
+        let retries = Retries::default();
+        let one_by_one = Some(Sequence(10));
+        let error = "later".into();
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait, error }
     };
     assert_eq!(answered(Outcome::retry("later")), apart(4 * SECOND));

@@ -9,7 +9,8 @@ pub(super) fn crashed(times: u8) -> Retries {
 #[test]
 fn delivery_with_too_many_crashes_is_not_started() {
     let tried = |crashes, options: &str| {
-        let (last_error, retries) = (Some("it broke".into()), crashed(crashes));
+        let last_error = Some("it broke".into());
+        let retries = crashed(crashes);
         let state = EntityState { attempts: 9, last_error, retries, ..row(7, 8) };
         drain(state, 1).next(&MOMENT, found(options).as_ref())
     };
@@ -131,7 +132,8 @@ fn unavailable_destination_parks_delivery_at_half_the_retention() {
 /// it.
 #[test]
 fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
-    let (minute, hour) = (60 * SECOND, 3_600 * SECOND);
+    let minute = 60 * SECOND;
+    let hour = 3_600 * SECOND;
     let carried = EntityState { retries: waited(FailureClass::Unavailable, 3 * hour).retries.carried(), ..row(7, 9) };
     let mut drain = Drain::granted(carried, Memory { retention: 1_000 * hour, ..MEMORY });
     drain.read(page(2));
@@ -176,8 +178,9 @@ fn refused_start_counts_nothing_and_reaches_no_limit() {
 fn attempts_limit_counts_only_failed_starts() {
     let source = source("retry = { attempts = 3 }\n");
     let mut state = EntityState { last_error: Some("before".into()), ..row(7, 9) };
-    let (failed, unanswered, unavailable) =
-        (Outcome::retry("no"), Outcome::unanswered("no"), Outcome::unavailable("no"));
+    let failed = Outcome::retry("no");
+    let unanswered = Outcome::unanswered("no");
+    let unavailable = Outcome::unavailable("no");
     let outcomes = [&unanswered, &unavailable, &failed, &unanswered, &unanswered, &failed, &unanswered];
     for outcome in outcomes {
         let answered = drain(state.clone(), 2).answered(outcome.clone(), Group::ONE, &source, with(0.5));
@@ -219,7 +222,8 @@ fn handler_error_is_stored_as_one_line() {
 #[test]
 fn last_failed_attempt_parks_or_blocks_as_configured() {
     let state = failed(1, row(7, 8));
-    let (retries, drain) = (state.retries, drain(state, 1));
+    let retries = state.retries;
+    let drain = drain(state, 1);
     let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
