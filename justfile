@@ -16,6 +16,10 @@ prove *what:
 under-load *times:
     .ci/under-load {{times}}
 
+# The pages and the schema that are made from the code
+generate:
+    .ci/generate
+
 # The gate, as it is run on every change
 ci:
     .ci/run

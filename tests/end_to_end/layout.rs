@@ -41,6 +41,15 @@ fn no_file_is_longer_than_seven_hundred_lines() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
+#[test]
+fn every_file_begins_with_a_header() {
+    let has_header = |file: &PathBuf| {
+        read(file).lines().find(|line| !line.starts_with("#!")).is_some_and(|line| line.starts_with("//!"))
+    };
+    let without: Vec<PathBuf> = sources(root()).into_iter().filter(|file| !has_header(file)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
+
 fn test_names(source: &str) -> Vec<&str> {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let is_test = |above: &[&str]| {

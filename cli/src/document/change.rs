@@ -1,3 +1,5 @@
+//! Changes a sources document at its place, unless somebody else changed it meanwhile.
+
 use anyhow::{Context, Result, bail, ensure};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 

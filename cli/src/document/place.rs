@@ -1,3 +1,5 @@
+//! Where a sources document is kept: a file, a parameter or a secret.
+
 use std::{
     fs::{File, Permissions},
     io::Write,

@@ -1,3 +1,5 @@
+//! Advice about a source's topics, compared with the topics that the samples and rules of its provider know.
+
 use std::collections::BTreeSet;
 
 use webhook_serializer::{

@@ -1,3 +1,5 @@
+//! The fields of the sources document, from which its reference page and its schema are made.
+
 use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
 use super::{Absent, Field, Form, Pattern, Table};

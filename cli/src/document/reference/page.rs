@@ -1,3 +1,5 @@
+//! Makes the reference page of the sources document.
+
 use std::fmt::Write;
 
 use super::{Absent, Field, Form, Table, fields::TABLES};
@@ -11,7 +13,7 @@ pub fn page() -> String {
     page
 }
 
-const HEAD: &str = r#"<!-- Made by `cargo run -- check --reference`; a test compares. Change cli/src/document/reference/ instead. -->
+const HEAD: &str = r#"<!-- Made by `just generate`; a test compares. Change cli/src/document/reference/ instead. -->
 
 # The sources document, field by field
 

@@ -28,7 +28,7 @@ pub fn providers() -> String {
     page
 }
 
-const HEAD: &str = r#"<!-- Made by `cargo run -- check --providers`; a test compares. Change the tables in shared/src/providers/ instead. -->
+const HEAD: &str = r#"<!-- Made by `just generate`; a test compares. Change the tables in shared/src/providers/ instead. -->
 
 # What each provider does
 

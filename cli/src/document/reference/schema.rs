@@ -1,3 +1,5 @@
+//! Makes the JSON schema of the sources document.
+
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -1,3 +1,5 @@
+//! Compares the fields of the reference with the parser and the schema.
+
 use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
@@ -306,7 +308,7 @@ fn stored(path: &str) -> String {
 
 #[test]
 fn generated_pages_are_up_to_date() {
-    assert!(stored("docs/sources-reference.md") == page(), "cargo run -- check --reference >docs/sources-reference.md");
-    assert!(stored("docs/providers.md") == providers(), "cargo run -- check --providers >docs/providers.md");
-    assert!(stored("docs/sources.schema.json") == schema(), "cargo run -- check --schema >docs/sources.schema.json");
+    assert!(stored("docs/sources-reference.md") == page(), "`just generate` writes it");
+    assert!(stored("docs/providers.md") == providers(), "`just generate` writes it");
+    assert!(stored("docs/sources.schema.json") == schema(), "`just generate` writes it");
 }

@@ -6,9 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 
 use crate::providers::{Generic, NAMES, Signing, by_name, tests::senders::Sender};
 pub use crate::{
-    providers::{
-        Described, Encoding, Headers, Proof, Provider, Request, Secret, TOLERANCE, Unverified, Verified,
-    },
+    providers::{Described, Encoding, Headers, Proof, Provider, Request, Secret, TOLERANCE, Unverified, Verified},
     time::Timestamp,
 };
 
