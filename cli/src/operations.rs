@@ -25,8 +25,6 @@ use crate::{
     },
 };
 
-const UNDECIDED: &str = "undecided";
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     Resume(Stop),
@@ -68,11 +66,13 @@ pub struct Outcome {
     pub next: Vec<NextCommand>,
     pub json: Value,
     pub is_unknown: bool,
+    /// Set if it is still open whether the delivery was settled.
+    is_undecided: bool,
 }
 
 impl Outcome {
     fn new(effect: Effect, sentence: String, json: Value) -> Self {
-        Self { effect, sentence, next: Vec::new(), json, is_unknown: false }
+        Self { effect, sentence, next: Vec::new(), json, is_unknown: false, is_undecided: false }
     }
 
     fn then(mut self, command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
@@ -251,7 +251,7 @@ pub async fn run(
             Some(sequence) if undecided.contains(&target.order) => redrive(&target.order, sequence, &PutBack::Behind),
             _ => verb.act(operator, target).await?,
         };
-        if outcome.json["became"] == UNDECIDED {
+        if outcome.is_undecided {
             undecided.insert(&target.order);
         }
         if !report(target, outcome) {
@@ -472,6 +472,7 @@ pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) 
 
 fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     let what = format!("{order} {}", marked(sequence));
+    let is_undecided = matches!(became, PutBack::Undecided);
     let (effect, sentence, became) = match became {
         PutBack::At(at) => {
             (Effect::Done, format!("{what} was appended again, as {}", marked(*at)), json!({ "back_at": at }))
@@ -487,9 +488,11 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
             format!("{what}: {}", OperatorError::DecidedOtherwise(*settlement)),
             json!(settlement.as_str()),
         ),
-        PutBack::Undecided => {
-            (Effect::Refused, format!("{what}: {}; try again in a minute", OperatorError::Undecided), json!(UNDECIDED))
-        }
+        PutBack::Undecided => (
+            Effect::Refused,
+            format!("{what}: {}; try again in a minute", OperatorError::Undecided),
+            json!("undecided"),
+        ),
         PutBack::Behind => (
             Effect::Refused,
             format!(
@@ -505,7 +508,7 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     };
     let done = (effect == Effect::Done).then_some("redrive");
     let json = json!({ "entity": order, "sequence": sequence, "done": done, "became": became });
-    Outcome::new(effect, sentence, json)
+    Outcome { is_undecided, ..Outcome::new(effect, sentence, json) }
 }
 
 async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> Result<Outcome, OperatorError> {

@@ -163,9 +163,9 @@ impl Processes {
         row.expect("it answers").expect("there is such an entity")
     }
 
-    /// Returns the rest of the journal's lines that begin with `what`.
+    /// Returns the rest of the journal's lines that begin with `what`. Before the first start, there is no journal.
     pub(super) fn journal(&self, what: &str) -> Vec<String> {
-        let text = std::fs::read_to_string(self.directory.join("journal")).expect("a journal");
+        let text = std::fs::read_to_string(self.directory.join("journal")).unwrap_or_default();
         text.lines().filter_map(|line| line.strip_prefix(what)).map(str::to_owned).collect()
     }
 }

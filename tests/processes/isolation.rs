@@ -1,13 +1,17 @@
 //! Other orders' waits beside trouble, with five real processes of one batch each, by the machine's clock.
 //! `end_to_end/isolation.rs` measures the same in paused time.
 
-use std::{collections::BTreeSet, num::NonZeroUsize, time::Instant};
+use std::{collections::BTreeSet, num::NonZeroUsize, ops::Range, time::Instant};
 
 use futures_util::{StreamExt, stream};
 use serializer::local::{Function, QUEUE, function_pool::FunctionPool};
 use tests::{prelude::*, source};
+use tokio::sync::Mutex;
 
 use super::{handlers::Processes, signal};
+
+/// Keeps these tests and other long ones from delaying one another.
+pub(super) static ALONE: Mutex<()> = Mutex::const_new(());
 
 const SOURCES: &str = concat!(
     source!("test", "handler_timeout = '20s'"),
@@ -19,13 +23,26 @@ const SOURCES: &str = concat!(
 fn five(processes: &mut Processes) -> Arc<FunctionPool> {
     let (settings, _) = processes.function(&[]);
     let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0")));
-    processes.local.feed(Function::Processes(pool.clone()));
+    for _ in 0..5 {
+        processes.local.feed(Function::Processes(pool.clone()));
+    }
     pool
 }
 
-/// Appends `each` deliveries to each of `orders` orders. Each delivery's id begins with `what`.
-async fn backlog(processes: &Processes, source: &str, what: &str, orders: usize, each: usize) {
-    let deliveries = (0..each).flat_map(|number| (0..orders).map(move |order| (order, number)));
+/// Appends `each` deliveries to each of `orders` orders, the first ones before the five processes start. Each delivery's
+/// id begins with `what`. Returns the pool of the processes.
+async fn backlog(processes: &mut Processes, source: &str, what: &str, orders: usize, each: usize) -> Arc<FunctionPool> {
+    append(processes, source, what, orders, 0..1).await;
+    let pool = five(processes);
+    while processes.journal("started ").is_empty() {
+        processes.env.sleep(Duration::from_millis(20)).await;
+    }
+    append(processes, source, what, orders, 1..each).await;
+    pool
+}
+
+async fn append(processes: &Processes, source: &str, what: &str, orders: usize, numbers: Range<usize>) {
+    let deliveries = numbers.flat_map(|number| (0..orders).map(move |order| (order, number)));
     let appended = stream::iter(deliveries).for_each_concurrent(16, async |(order, number)| {
         let id = format!("{what}-{order}-{number}");
         processes.append_from(source, &format!("{source}/{what}-{order}"), &id).await;
@@ -52,7 +69,7 @@ impl Waits {
 async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnMut(usize)) -> Waits {
     let mut waits = Waits::default();
     let mut appended = Vec::new();
-    for number in 0..10 * (seconds + 4) {
+    for number in 0..10 * (seconds + 3) {
         if number % 10 == 0 {
             each_second(number / 10);
         }
@@ -78,42 +95,42 @@ async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnM
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundred_backlogs_leave_room_in_five_processes() {
+async fn sixty_backlogs_leave_room_in_five_processes() {
+    let _alone = ALONE.lock().await;
     let mut processes = Processes::start_with("backlogs", SOURCES).await;
-    backlog(&processes, "test", "second", 100, 10).await;
-    five(&mut processes);
-    let waits = others(&processes, 8, |_| {}).await;
+    backlog(&mut processes, "test", "second", 60, 10).await;
+    let waits = others(&processes, 5, |_| {}).await;
     let done = processes.journal("done second-").len();
-    assert!(waits.are_short() && done < 1000, "{waits:?}, {done}");
+    assert!(waits.are_short() && done < 600, "{waits:?}, {done}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hundred_rated_orders_leave_room_in_five_processes() {
+async fn sixty_rated_orders_leave_room_in_five_processes() {
+    let _alone = ALONE.lock().await;
     let mut processes = Processes::start_with("rated", SOURCES).await;
-    backlog(&processes, "rated", "rated", 100, 30).await;
-    five(&mut processes);
-    let waits = others(&processes, 8, |_| {}).await;
+    backlog(&mut processes, "rated", "rated", 60, 30).await;
+    let waits = others(&processes, 5, |_| {}).await;
     let done = processes.journal("done rated-").len();
-    assert!(waits.are_short() && done < 3000, "{waits:?}, {done}");
+    assert!(waits.are_short() && done < 1800, "{waits:?}, {done}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_orders_leave_room_in_five_processes() {
+    let _alone = ALONE.lock().await;
     let mut processes = Processes::start_with("hanging", SOURCES).await;
-    backlog(&processes, "hanging", "hang", 500, 1).await;
-    five(&mut processes);
-    let waits = others(&processes, 8, |_| {}).await;
+    backlog(&mut processes, "hanging", "hang", 100, 1).await;
+    let waits = others(&processes, 5, |_| {}).await;
     assert!(waits.are_short(), "{waits:?}");
     assert!(processes.journal("started hang-").len() >= 3, "they hang");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_processes_delay_other_orders_briefly() {
+    let _alone = ALONE.lock().await;
     let mut processes = Processes::start_with("killed", SOURCES).await;
-    backlog(&processes, "test", "second", 50, 10).await;
-    let ids = five(&mut processes).process_ids();
+    let ids = backlog(&mut processes, "test", "second", 20, 10).await.process_ids();
     let mut killed = 0;
-    let waits = others(&processes, 10, |second| {
+    let waits = others(&processes, 7, |second| {
         if second == 2 {
             let ids = ids.borrow().clone();
             killed = ids.len();
@@ -128,6 +145,7 @@ async fn killed_processes_delay_other_orders_briefly() {
 /// One order is leased and gets thirty webhooks a second. Ten other orders a second have one delivery each.
 #[tokio::test(flavor = "multi_thread")]
 async fn leased_order_occupies_none_of_five_processes() {
+    let _alone = ALONE.lock().await;
     let mut processes = Processes::start("leased").await;
     five(&mut processes);
     let Parts { store, waker, .. } = processes.parts();

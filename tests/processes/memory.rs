@@ -104,6 +104,7 @@ async fn needed(name: &str, handler: &str, bodies: &[Vec<u8>]) -> u64 {
 /// for the largest events; a debug build would take minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_holds_ten_large_lists_at_once() {
+    let _alone = crate::isolation::ALONE.lock().await;
     let bodies = [vec![b'"'; BODY_BYTES]];
     for (name, handler, most) in [("lists", "forward", MOST_FOR_LISTS), ("events", "invoke", MOST_FOR_EVENTS)] {
         let needed = needed(name, handler, &bodies).await;

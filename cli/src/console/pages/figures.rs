@@ -70,12 +70,18 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
     let deliveries = format!("deliveries in {}", duration(per));
     let failures = format!("attempts in {}", duration(per));
     let lag = |step: &Step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags));
-    let plots = [
-        ("Accepted", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.accepted)))),
+    // Rows do not show what was accepted.
+    let accepted = shared
+        .watched
+        .story
+        .as_ref()
+        .map(|_| ("Accepted", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.accepted)))));
+    let others = [
         ("Settled", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.settled)))),
         ("Lag", "on average", Unit::Seconds, rates.lines(lag)),
         ("Failed attempts", &*failures, Unit::Count, rates.lines(|step| Some(f64::from(step.failed)))),
     ];
+    let plots: Vec<_> = accepted.into_iter().chain(others).collect();
     let body = html! {
         h1 { "The last " (minutes) " minutes" }
         p.actions {
@@ -85,7 +91,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
         }
         div.plots {
             @for (title, what, unit, of) in &plots {
-                @if *title != "Accepted" || shared.watched.story.is_some() { (lines(title, what, *unit, of, length)) }
+                (lines(title, what, *unit, of, length))
             }
         }
         p.read {

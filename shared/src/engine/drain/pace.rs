@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::plan::SHORT_WAIT;
 
 /// The longest time that a wake-up spends in the queue while a worker is free or starts.
-const PROMPT: Duration = Duration::from_millis(500);
+const PROMPT: Duration = Duration::from_millis(300);
 
 /// The longest wait during which a drain keeps its place in the batch. Longer waits are handed over,
 /// although SQS's delays are whole seconds.
@@ -20,7 +20,7 @@ const CROWDED_WAIT: Duration = Duration::from_millis(100);
 
 /// The pause after a slice, as a multiple of the time beyond [`PROMPT`] that a wake-up spent in the
 /// queue. The more orders wait, the longer a busy order pauses, so that the queue stays short.
-const PAUSES: u32 = 3;
+const PAUSES: u32 = 4;
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -57,8 +57,8 @@ mod tests {
     fn busy_order_pauses_only_while_wake_ups_wait() {
         let slice = Duration::from_secs(2);
         let pace = |millis| Pace::after(Duration::from_millis(millis), slice);
-        assert_eq!([0, 499].map(pace), [Pace { patience: QUIET_WAIT, slice, pause: Duration::ZERO }; 2]);
-        for (lag, pause) in [(500, 0), (1_000, 1_500), (2_000, 4_500), (60_000, 5_000)] {
+        assert_eq!([0, 299].map(pace), [Pace { patience: QUIET_WAIT, slice, pause: Duration::ZERO }; 2]);
+        for (lag, pause) in [(300, 0), (800, 2_000), (1_300, 4_000), (60_000, 5_000)] {
             let crowded = Pace { patience: CROWDED_WAIT, slice: SHORT_WAIT, pause: Duration::from_millis(pause) };
             assert_eq!(pace(lag), crowded, "{lag}");
         }
