@@ -12,6 +12,8 @@
 //! }
 //! ```
 
+#[cfg(any(feature = "forward", feature = "invoke"))]
+mod commit;
 pub mod event;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod excerpt;

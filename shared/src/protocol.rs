@@ -29,6 +29,7 @@ pub mod keys;
 pub mod lease;
 pub mod maintain;
 pub mod memory;
+pub mod native;
 pub mod operation;
 pub mod rate;
 pub mod receipt;

@@ -258,4 +258,11 @@ async fn event_of_another_service_is_named() {
         assert!(refused.len() == 1 && refused[0].0 == Refusal::WrongEvent, "{refused:?}");
         assert!(refused[0].1.starts_with(named) && refused[0].1.contains("payload format 2.0"), "{refused:?}");
     }
+    // `cargo lambda` adds `httpMethod` to the event of a Function URL.
+    let url = json!({
+        "version": "2.0", "rawPath": "/webhooks/shop", "httpMethod": "POST", "body": "{}",
+        "requestContext": { "http": { "method": "POST" } },
+    });
+    let request: Request = serde_json::from_value(url).expect("it is read");
+    assert_eq!(request.foreign(), None);
 }

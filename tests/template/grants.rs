@@ -67,6 +67,8 @@ impl RequestedGrants {
             Action::Update(_) => "UpdateItem",
             Action::Delete => "DeleteItem",
             Action::Check => "ConditionCheckItem",
+            // Handlers in other languages write only tables of their own.
+            Action::Native(_) => return,
         };
         self.note_table(action, &write.key.table);
     }

@@ -64,8 +64,15 @@ fn stack_has_outputs_and_parameters_the_command_reads() {
         assert_eq!(deployed.outputs[output], value);
     }
     let parameters = template.defaults();
-    for parameter in ["WorkerConcurrency", "IngestConcurrency", "WorkerTimeout", "InvokeFunctionArns", "FrontDoor"] {
+    for parameter in [
+        "WorkerConcurrency",
+        "IngestConcurrency",
+        "WorkerTimeout",
+        "InvokeFunctionArns",
+        "CommitTableArns",
+        "FrontDoor",
+    ] {
         assert!(parameters.contains_key(parameter), "{parameter}");
     }
-    assert!(parameters.len() <= 13, "{parameters:?}");
+    assert!(parameters.len() <= 14, "{parameters:?}");
 }

@@ -20,9 +20,10 @@ type Grant = (String, String, String);
 async fn role_allows_exactly_the_requests_its_function_makes() {
     let asked = asked().await;
     let functions = "arn:aws:lambda:eu-central-1:123456789012:function:orders:live,arn:aws:lambda:eu-central-1:123456789012:function:mails";
+    let tables = "arn:aws:dynamodb:eu-central-1:123456789012:table/totals,arn:aws:dynamodb:eu-central-1:123456789012:table/orders";
     for given in [
         &[][..],
-        &[("Sources", "/shop/sources"), ("InvokeFunctionArns", functions)],
+        &[("Sources", "/shop/sources"), ("InvokeFunctionArns", functions), ("CommitTableArns", tables)],
         &[
             ("Sources", SECRET),
             ("Tables", "restored"),
@@ -159,6 +160,11 @@ fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant
     // Each function is granted by its whole ARN. With a qualifier, only that version is granted.
     for arn in parameter("InvokeFunctionArns").split(',').filter(|arn| !arn.is_empty() && function == "Worker") {
         grant("lambda:InvokeFunction", arn, &Value::Null);
+    }
+    for arn in parameter("CommitTableArns").split(',').filter(|arn| !arn.is_empty() && function == "Worker") {
+        for action in ["ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem"] {
+            grant(&format!("dynamodb:{action}"), arn, &Value::Null);
+        }
     }
     wanted
 }

@@ -49,6 +49,7 @@ pub struct DemoOptions {
 }
 
 struct Act {
+    scene: Scene,
     name: &'static str,
     about: &'static str,
     lines: Lines,
@@ -60,38 +61,56 @@ enum Lines {
     Summary,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Scene {
+    Five,
+    Burst,
+    Repeats,
+    Retries,
+    Parked,
+    Group,
+    Killed,
+}
+
 const ACTS: [Act; 7] = [
     Act {
+        scene: Scene::Five,
         name: "five",
         about: "Five webhooks of two orders at once: RA2 waits for RA1, order B waits for nobody.",
         lines: Lines::Each,
     },
     Act {
+        scene: Scene::Burst,
         name: "burst",
         about: "Hundreds of webhooks at once, from Shopify, Stripe and WooCommerce.",
         lines: Lines::Summary,
     },
     Act {
+        scene: Scene::Repeats,
         name: "repeats",
         about: "A provider sends each webhook three times; each is applied once.",
         lines: Lines::Each,
     },
     Act {
+        scene: Scene::Retries,
         name: "retries",
         about: "RA1 fails twice: its own order waits for it, the others do not.",
         lines: Lines::Each,
     },
     Act {
+        scene: Scene::Parked,
         name: "parked",
         about: "RA1 is rejected and parked, RA2 continues; then RA1 is redriven, at the end.",
         lines: Lines::Each,
     },
     Act {
+        scene: Scene::Group,
         name: "group",
         about: "Five webhooks of one order, in groups of up to ten: two handler starts handle all five.",
         lines: Lines::Each,
     },
     Act {
+        scene: Scene::Killed,
         name: "killed",
         about: "A worker dies while it handles RA2: its lease expires, and another worker continues.",
         lines: Lines::Each,
@@ -202,11 +221,11 @@ async fn run_act(
     let starts_before = deployment.journal.starts().len();
     let (end_of_act, ended) = tokio::sync::oneshot::channel();
     let shown = tokio::spawn(show(deployment.story.clone(), from, plain.then_some(act.lines), ended));
-    let script = acts::script(act.name);
+    let script = acts::script(act.scene);
     deployment.set_script(&script);
     let mut running =
         RunningAct { deployment, from, sources, sent: Vec::new(), excused: BTreeSet::new(), orders: BTreeMap::new() };
-    acts::run(act.name, &mut running).await?;
+    acts::run(act.scene, &mut running).await?;
     let RunningAct { sent, excused, orders, .. } = running;
     let end = deployment.story.now();
     let _ = end_of_act.send(());

@@ -100,12 +100,18 @@ pub struct NextCommand {
     pub source: Option<SourceName>,
     pub arguments: Vec<String>,
     pub purpose: &'static str,
+    /// Set if the command only wakes a worker.
+    wakes_worker: bool,
 }
 
 impl NextCommand {
     pub fn new(command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Self { command, source: None, arguments, purpose }
+        Self { command, source: None, arguments, purpose, wakes_worker: false }
+    }
+
+    fn waking(command: &'static str, purpose: &'static str) -> Self {
+        Self { wakes_worker: true, ..Self::new(command, &[], purpose) }
     }
 
     /// Returns the command that redrives an order's `count` parked deliveries. `one` is the delivery to redrive if
@@ -208,7 +214,7 @@ impl OrderStatus {
         };
         if matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable) {
             // A worker that these commands wake would find the source paused.
-            self.next.retain(|next| !["resume", "retry"].contains(&next.command));
+            self.next.retain(|next| !next.wakes_worker);
             self.next.insert(0, resume);
         } else {
             self.next.push(resume);
@@ -311,7 +317,7 @@ impl OrderStatus {
                 self.explain(format!(
                     "Its holder ({by}) died or froze: the lease expired {ago} ago. The next wake-up lets a worker take it over; the sweep sends one within the hour."
                 ));
-                self.next.push(NextCommand::new("resume", &[], "wakes a worker now"));
+                self.next.push(NextCommand::waking("resume", "wakes a worker now"));
             }
             _ => {}
         }
@@ -321,7 +327,7 @@ impl OrderStatus {
                     "{} for a worker.",
                     counted(state.waiting(), "delivery waits", "deliveries wait")
                 ));
-                self.next.push(NextCommand::new("resume", &[], "if this lasts: wakes a worker"));
+                self.next.push(NextCommand::waking("resume", "if this lasts: wakes a worker"));
             }
             Kind::Idle => self.explain("All deliveries are settled.".to_owned()),
             _ => {}
@@ -357,7 +363,7 @@ impl OrderStatus {
                 match state.retry_at.filter(|at| *at > now) {
                     Some(at) => {
                         self.explain(format!("The next attempt starts in {}.", duration(at.since(now))));
-                        self.next.push(NextCommand::new("retry", &[], "starts it now"));
+                        self.next.push(NextCommand::waking("retry", "starts it now"));
                     }
                     None => self.explain("The next attempt starts when a worker is free.".to_owned()),
                 }

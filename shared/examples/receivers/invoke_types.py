@@ -63,5 +63,7 @@ class Answer(TypedDict):
     outcome: Literal["done", "retry", "reject"]
     # With retry: in so many seconds, at most a day. Without it, as the source's retry policy says.
     after: NotRequired[float | None]
+    # With done: writes as in DynamoDB's TransactItems. They land in the transaction that settles the deliveries.
+    commit: NotRequired[list[dict[str, object]]]
     # With retry and reject: why, in a few words for people. No secrets and no customers' data.
     error: NotRequired[str | None]

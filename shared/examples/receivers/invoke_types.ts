@@ -57,6 +57,8 @@ export interface Answer {
   outcome: "done" | "retry" | "reject";
   /** With retry: in so many seconds, at most a day. Without it, as the source's retry policy says. */
   after?: number | null;
+  /** With done: writes as in DynamoDB's TransactItems. They land in the transaction that settles the deliveries. */
+  commit?: Record<string, unknown>[];
   /** With retry and reject: why, in a few words for people. No secrets and no customers' data. */
   error?: string | null;
 }

@@ -4,6 +4,7 @@
 //! simulations run the same code. `aws.rs` sets the client's timeouts.
 
 mod expression;
+mod native;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -120,7 +121,9 @@ impl DynamoTable {
             Action::Put(row) => self.put(write, row).await,
             Action::Update(changes) => self.update(write, changes).await,
             Action::Delete => self.delete(write).await,
-            Action::Check => Err(TableError::Invalid("a check alone is not a write".into())),
+            Action::Check | Action::Native(_) => {
+                Err(TableError::Invalid("only a transaction may have this item".into()))
+            }
         }
     }
 
@@ -256,6 +259,7 @@ impl DynamoTable {
                 let check = check.build();
                 item.condition_check(check.map_err(|_| TableError::Invalid("a check of nothing".into()))?)
             }
+            Action::Native(native) => native::item(native, table),
         };
         Ok(item.build())
     }

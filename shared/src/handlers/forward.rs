@@ -6,6 +6,7 @@
 //! | answer | outcome |
 //! |---|---|
 //! | 2xx | done |
+//! | 2xx of the content type [`ANSWER`] | commit, if the source's `forward` has a `commit` |
 //! | 410 | reject |
 //! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
 //! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
@@ -33,8 +34,8 @@ mod tests;
 
 use std::time::Duration;
 
-use http::header::CONTENT_ENCODING;
-use http_body_util::BodyExt;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
 use crate::{
@@ -52,6 +53,12 @@ use client::Client;
 /// a body was read to its end, the connection can be reused. For a longer body, opening a new connection
 /// is cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
+/// The content type of an answer that has writes.
+pub const ANSWER: &str = "application/vnd.webhook-serializer.answer+json";
+
+/// The maximum length of an answer that has writes, in bytes. DynamoDB's limit for a transaction is 4 MiB.
+const LONGEST_ANSWER: usize = 6 * 1024 * 1024;
+
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
 /// The handler `forward`, which posts deliveries to the destinations of their sources.
@@ -133,6 +140,19 @@ impl Forward {
             }
         };
         let (head, body) = response.into_parts();
+        if head.status.is_success() && head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == ANSWER) {
+            if destination.commit().is_empty() {
+                return Outcome::retry("the answer has writes, but the source's `forward` has no `commit`");
+            }
+            let read = Limited::new(body, LONGEST_ANSWER).collect();
+            return match env.within(call_timeout(context), read).await {
+                Some(Ok(body)) => answer::committed(&body.to_bytes(), destination.commit()),
+                Some(Err(error)) if error.is::<LengthLimitError>() => {
+                    Outcome::retry(format!("the answer is longer than {LONGEST_ANSWER} bytes"))
+                }
+                _ => Outcome::unanswered("the answer with writes did not arrive whole"),
+            };
+        }
         let body = read_out(body, env).await;
         // Some endpoints compress although the request does not accept that.
         let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");

@@ -37,6 +37,7 @@ pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
         }
         Action::Delete => None,
         Action::Check => row.cloned(),
+        Action::Native(_) => return Err(()),
     })
 }
 
@@ -162,6 +163,9 @@ mod limits {
 
     pub(super) fn check_write(write: &Write) -> Result<(), TableError> {
         check_condition(&write.condition)?;
+        if matches!(write.action, Action::Native(_)) {
+            return refused("a table in memory does not read DynamoDB's expressions");
+        }
         if matches!(write.action, Action::Check) && write.condition.always_holds() {
             return refused("a check of nothing");
         }

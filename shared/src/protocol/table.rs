@@ -10,6 +10,8 @@ use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
+use super::native::Native;
+
 /// An attribute's name.
 pub type Attribute = Cow<'static, str>;
 
@@ -383,6 +385,9 @@ pub enum Action {
     /// Only checks the condition, within a transaction. The condition must test something: DynamoDB
     /// rejects a check without a condition expression.
     Check,
+    /// Writes or checks the item as DynamoDB's own expressions say, within a transaction. The write's key names only
+    /// the table, and its condition always holds.
+    Native(Box<Native>),
 }
 
 /// One conditional write of one item.

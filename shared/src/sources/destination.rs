@@ -20,6 +20,15 @@ pub(crate) struct Entry {
     secret: Secrets,
     #[serde(default)]
     allow_private: bool,
+    #[serde(default)]
+    commit: Option<OneOrMore>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a table's name is a text; several tables are a list of texts")]
+enum OneOrMore {
+    One(String),
+    Several(Vec<String>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +45,7 @@ pub struct Destination {
     url: Uri,
     secrets: Vec<Secret>,
     scope: AddressScope,
+    commit: Vec<String>,
 }
 
 impl Destination {
@@ -46,7 +56,11 @@ impl Destination {
         if secrets.is_empty() || !secrets.iter().all(is_usable) {
             return Err("`forward.secret` must be `whsec_` and the key's bytes in base64".into());
         }
-        Ok(Self { url, secrets, scope })
+        let commit = match entry.commit {
+            None => Vec::new(),
+            Some(tables) => tables_of(tables, &url)?,
+        };
+        Ok(Self { url, secrets, scope, commit })
     }
 
     /// Creates a destination from a URL given on the command line. The host may have any address, even a
@@ -54,7 +68,7 @@ impl Destination {
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, AddressScope::Any).map_err(|reason| format!("the URL {reason}"))?;
         match secrets.iter().all(is_usable) {
-            true => Ok(Self { url, secrets, scope: AddressScope::Any }),
+            true => Ok(Self { url, secrets, scope: AddressScope::Any, commit: Vec::new() }),
             false => Err("a secret to sign with must be `whsec_` and the key's bytes in base64".into()),
         }
     }
@@ -83,9 +97,38 @@ impl Destination {
         self.secrets.iter().find_map(Secret::guessable)
     }
 
+    /// Returns the tables that the endpoint's answers may write. Empty if answers only have an outcome.
+    pub fn commit(&self) -> &[String] {
+        &self.commit
+    }
+
     pub fn scope(&self) -> AddressScope {
         self.scope
     }
+}
+
+/// Returns the tables of `forward.commit`. The answers of an endpoint may cause writes only if nobody between can change
+/// them.
+fn tables_of(tables: OneOrMore, url: &Uri) -> Result<Vec<String>, String> {
+    let tables = match tables {
+        OneOrMore::One(table) => vec![table],
+        OneOrMore::Several(tables) => tables,
+    };
+    let is_name = |name: &String| {
+        (3..=255).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
+    };
+    if !tables.iter().all(is_name) {
+        return Err(
+            "`forward.commit` must have the names of DynamoDB tables: 3 to 255 letters, digits, `_`, `.` or `-`".into(),
+        );
+    }
+    let host = url.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    if url.scheme() == Some(&Scheme::HTTP) && !is_here {
+        return Err("`forward.commit` needs a URL that starts with https://, because the answers cause writes".into());
+    }
+    Ok(tables)
 }
 
 /// Formats `url` for messages, without credentials, query and fragment. Path segments that look like
@@ -246,6 +289,24 @@ mod tests {
             assert_eq!(with_url(url).unwrap().shown(), expected);
         }
         assert_eq!(super::shown(&"http://name:hush@127.0.0.1:9/".parse().unwrap()), "http://127.0.0.1:9");
+    }
+
+    #[test]
+    fn answers_may_write_only_named_tables_over_tls() {
+        let secret = "secret = 'whsec_Zk93bTR6S2dRcTdUaHBY'";
+        let with = |url: &str, commit: &str| {
+            checked(&format!("url = '{url}', {secret}, allow_private = true, commit = {commit}"))
+        };
+        for url in ["https://example.com/", "http://127.0.0.1:8080/", "http://localhost/", "http://[::1]/"] {
+            assert_eq!(with(url, "'totals'").unwrap().commit(), ["totals"], "{url}");
+        }
+        assert_eq!(with("https://example.com/", "['totals', 'a.b-c_d']").unwrap().commit().len(), 2);
+        let plain = with("http://10.0.0.1/", "'totals'").unwrap_err();
+        assert!(plain.contains("`forward.commit` needs a URL that starts with https://"), "{plain}");
+        for commit in ["'ab'", "['totals', 'a b']", "'arn:aws:dynamodb:eu-central-1:1:table/totals'"] {
+            let refused = with("https://example.com/", commit).unwrap_err();
+            assert!(refused.contains("`forward.commit` must have the names of DynamoDB tables"), "{commit}: {refused}");
+        }
     }
 
     #[test]

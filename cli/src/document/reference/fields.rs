@@ -24,6 +24,7 @@ const FUNCTION: Pattern = Pattern {
 };
 const QUALIFIER: Pattern = Pattern { name: "qualifier", regex: r"^(\$LATEST|[A-Za-z0-9_-]{1,128})$" };
 const ORIGIN_SECRET: Pattern = Pattern { name: "text", regex: ".{32}" };
+const TABLE_NAME: Pattern = Pattern { name: "table", regex: "^[A-Za-z0-9_.-]{3,255}$" };
 const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
 
 pub(super) const SOURCE: Table = Table {
@@ -424,6 +425,15 @@ pub(super) const FORWARD: Table = Table {
             absent: Absent::Is("false"),
             example: "true",
             about: "Allows endpoints on this machine and in private networks.",
+        },
+        Field {
+            name: "commit",
+            form: Form::OneOrMore(TABLE_NAME),
+            absent: Absent::Means("answers cause no writes"),
+            example: "\"totals\"",
+            about: "The DynamoDB tables that the endpoint's answers may write: see \
+                    [writes in an answer](handlers.md#writes-in-an-answer). The URL must start with `https://`, except \
+                    on this machine. The template's parameter `CommitTableArns` names the tables too.",
         },
     ],
 };

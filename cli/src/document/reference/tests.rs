@@ -65,6 +65,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
     (&FORWARD, "url", &["\"example.com\"", "\"ftp://example.com/\"", "7"]),
     (&FORWARD, "secret", &["\"secret\"", "[]", "[\"secret\"]"]),
     (&FORWARD, "allow_private", &["\"yes\"", "1"]),
+    (&FORWARD, "commit", &["\"a b\"", "[\"\"]", "7"]),
     (&ORIGIN, "secret", &["\"short\"", "[]", "[\"short\"]", "7"]),
 ];
 

@@ -11,7 +11,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use super::{RunningAct, Script};
+use super::{RunningAct, Scene, Script};
 use crate::{
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
     view::{
@@ -20,28 +20,30 @@ use crate::{
     },
 };
 
-pub(super) fn script(act: &str) -> Script {
-    let takes = match act {
-        "burst" => Duration::from_millis(20),
-        "killed" | "group" => Duration::from_millis(400),
-        _ => Duration::from_millis(150),
+pub(super) fn script(scene: Scene) -> Script {
+    let takes = match scene {
+        Scene::Burst => Duration::from_millis(20),
+        Scene::Killed | Scene::Group => Duration::from_millis(400),
+        Scene::Five | Scene::Repeats | Scene::Retries | Scene::Parked => Duration::from_millis(150),
     };
-    match act {
-        "retries" => Script { takes, fails: HashMap::from([("RA1", 2)]), ..Script::default() },
-        "parked" => Script { takes, rejects: vec!["RA1"], ..Script::default() },
-        _ => Script { takes, ..Script::default() },
+    match scene {
+        Scene::Retries => Script { takes, fails: HashMap::from([("RA1", 2)]), ..Script::default() },
+        Scene::Parked => Script { takes, rejects: vec!["RA1"], ..Script::default() },
+        Scene::Five | Scene::Burst | Scene::Repeats | Scene::Group | Scene::Killed => {
+            Script { takes, ..Script::default() }
+        }
     }
 }
 
-pub(super) async fn run(name: &str, act: &mut RunningAct<'_>) -> Result<()> {
-    match name {
-        "five" => five(act).await,
-        "burst" => burst(act).await,
-        "repeats" => repeats(act).await,
-        "retries" => retries(act).await,
-        "parked" => parked(act).await,
-        "group" => group(act).await,
-        _ => killed(act).await,
+pub(super) async fn run(scene: Scene, act: &mut RunningAct<'_>) -> Result<()> {
+    match scene {
+        Scene::Five => five(act).await,
+        Scene::Burst => burst(act).await,
+        Scene::Repeats => repeats(act).await,
+        Scene::Retries => retries(act).await,
+        Scene::Parked => parked(act).await,
+        Scene::Group => group(act).await,
+        Scene::Killed => killed(act).await,
     }
 }
 

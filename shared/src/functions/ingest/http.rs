@@ -49,14 +49,15 @@ impl Request {
     /// Returns what sent the event, if it is not that of a Function URL or an HTTP API with payload format 2.0.
     pub fn foreign(&self) -> Option<&'static str> {
         match self {
+            // `cargo lambda` adds `httpMethod` to its events of Function URLs.
+            Self { raw_path, .. } if !raw_path.is_empty() => None,
             Self { request_context: RequestContext { elb: Some(_), .. }, .. } => {
                 Some("it is the event of a load balancer")
             }
             Self { http_method: Some(_), .. } => {
                 Some("it is the event of a REST API, or of an HTTP API with payload format 1.0")
             }
-            Self { raw_path, .. } if raw_path.is_empty() => Some("it is no HTTP request"),
-            _ => None,
+            _ => Some("it is no HTTP request"),
         }
     }
 

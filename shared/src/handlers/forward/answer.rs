@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
-use crate::{handler::Outcome, time::Timestamp};
+use serde_json::Value;
+
+use crate::{handler::Outcome, handlers::commit, protocol::table::TableName, time::Timestamp};
 
 /// The longest wait that `Retry-After` can ask for. A longer one is shortened, because it delays all
 /// deliveries of the entity.
@@ -37,6 +39,29 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Outcome::Unanswered { after, error },
         // A 500 may be caused by this delivery.
         _ => Outcome::Retry { after, error },
+    }
+}
+
+/// Returns the outcome of a 2xx answer whose body has the form `{"outcome": "done", "commit": […]}`. The writes may name
+/// only the tables that the source allows.
+pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
+    let invalid = |reason: &str| Outcome::retry(format!("the endpoint's answer is invalid: {reason}"));
+    let answer: Value = match serde_json::from_slice(body) {
+        Ok(answer) => answer,
+        Err(_) => return invalid("it is not JSON"),
+    };
+    if answer.get("outcome") != Some(&Value::from("done")) {
+        return invalid("its `outcome` must be done: for any other outcome, use the status");
+    }
+    let writes = match answer.get("commit").map_or_else(|| Ok(Vec::new()), commit::writes) {
+        Ok(writes) => writes,
+        Err(reason) => return invalid(&reason),
+    };
+    let is_allowed =
+        |table: &TableName| matches!(table, TableName::Named(name) if allowed.iter().any(|one| **one == **name));
+    match writes.iter().position(|write| !is_allowed(&write.key.table)) {
+        Some(number) => invalid(&format!("`commit[{number}]` names a table that the source's `forward.commit` lacks")),
+        None => Outcome::Commit(writes),
     }
 }
 

@@ -3,6 +3,7 @@
 //! | status | body | outcome |
 //! |---|---|---|
 //! | 200 | `{"outcome": "done" \| "retry" \| "reject"}` | the one in the body |
+//! | 200 | `{"outcome": "done", "commit": […]}` | commit |
 //! | 200 | anything else, or longer than Lambda's longest | retry |
 //! | 200, `X-Amz-Function-Error` | the error | retry |
 //! | 200, `X-Amz-Function-Error` | the function's timeout | unanswered |
@@ -18,7 +19,7 @@ use serde_json::Value;
 use crate::{
     aws::call::{Answer, LONGEST_ANSWER},
     handler::Outcome,
-    handlers::excerpt::excerpt,
+    handlers::{commit, excerpt::excerpt},
     protocol::attempt::LONGEST_ASKED,
 };
 
@@ -29,6 +30,8 @@ struct FunctionAnswer {
     after: Option<f64>,
     #[serde(default)]
     error: Option<String>,
+    #[serde(default)]
+    commit: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -61,13 +64,18 @@ pub(super) fn judge(answer: &Answer) -> Outcome {
 
 fn returned(body: &[u8]) -> Outcome {
     let invalid = |reason: &str| Outcome::retry(format!("the function's answer is invalid: {reason}"));
-    let FunctionAnswer { outcome, after, error } = match serde_json::from_slice(body) {
+    let FunctionAnswer { outcome, after, error, commit } = match serde_json::from_slice(body) {
         Ok(answer) => answer,
         Err(_) => return invalid(problem(body)),
     };
     let error = error.map(|error| excerpt(&error)).filter(|error| !error.is_empty());
     match (outcome, after) {
-        (AnsweredOutcome::Done, _) => Outcome::Done,
+        (AnsweredOutcome::Done, _) => match commit.map(|commit| commit::writes(&commit)) {
+            None => Outcome::Done,
+            Some(Ok(writes)) => Outcome::Commit(writes),
+            Some(Err(reason)) => invalid(&reason),
+        },
+        _ if commit.is_some() => invalid("only the outcome done may have a `commit`"),
         (AnsweredOutcome::Reject, _) => {
             Outcome::Reject(error.unwrap_or_else(|| "the function rejected the delivery".into()))
         }

@@ -68,7 +68,7 @@ impl StartTick {
         all.extend(conditions);
         let mut changes = match write.action {
             Action::Update(changes) => changes,
-            Action::Put(_) | Action::Delete | Action::Check => Vec::new(),
+            Action::Put(_) | Action::Delete | Action::Check | Action::Native(_) => Vec::new(),
         };
         changes.extend(self.changes());
         Write { key: write.key, condition: Condition::All(all), action: Action::Update(changes) }
