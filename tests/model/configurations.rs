@@ -82,7 +82,7 @@ pub fn small() -> Vec<Configuration> {
             may { worker_crashes: 1, take_overs: 1, lost_replies: 1 };
         "commits" 7_950 one { workers: 2, commit: true }
             may { lost_replies: 1, take_overs: 1, rejections: 1, failures: 1, forced_releases: 1 };
-        "an exclusive holder" 30_689 two {} may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
+        "an exclusive holder" 31_751 two {} may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
         "ends of time and of leases" 1_198 one { workers: 2 }
             may { overruns: 1, forced_releases: 1, renewals: 1, take_overs: 1 };
         "purged and created again" 2_396 repeated { workers: 2 } may { purges: 1, take_overs: 1 };
@@ -95,7 +95,7 @@ pub fn small() -> Vec<Configuration> {
         "room for two receipts, and three deliveries" 4_151 three { capacity: 2 } may {};
         "room for one receipt, commits and lost replies" 1_900 two { capacity: 1, commit: true }
             may { lost_replies: 1, take_overs: 1 };
-        "an exclusive holder and a purged row" 8_477 repeated {} may { exclusive_leases: 1, purges: 1 };
+        "an exclusive holder and a purged row" 8_689 repeated {} may { exclusive_leases: 1, purges: 1 };
         "failing groups of two and a crashing worker" 17_516 two { deliver: UpTo(2) }
             may { failures: 1, worker_crashes: 1, take_overs: 1 };
         "groups rejected, parked and redriven" 10_729 two { deliver: UpTo(2) }
@@ -115,27 +115,27 @@ pub fn small() -> Vec<Configuration> {
         "held during a drain, crashes and lost replies" 39_810 one {}
             may { holds: 1, lost_replies: 1, worker_crashes: 1, ingest_crashes: 1, take_overs: 1 };
         "held between two commits" 29_977 two { commit: true } may { holds: 1, lost_replies: 1 };
-        "held, and a crashing exclusive holder" 13_078 one {}
+        "held, and a crashing exclusive holder" 13_500 one {}
             may { holds: 1, exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
-        "blocked and skipped by a crashing operator" 141_012 two { attempts: 1, block: true }
+        "blocked and skipped by a crashing operator" 144_208 two { attempts: 1, block: true }
             may { failures: 1, skips: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1 };
-        "skipped during a retry, redriven, and late writes" 4_345 one {}
+        "skipped during a retry, redriven, and late writes" 4_351 one {}
             may { failures: 1, skips: 1, redrives: 1, late_writes: 1, take_overs: 1 };
-        "skipped on hold while others arrive" 37_688 two {} may { holds: 1, skips: 1 };
-        "rewound by a crashing operator" 88_467 two {}
+        "skipped on hold while others arrive" 39_787 two {} may { holds: 1, skips: 1 };
+        "rewound by a crashing operator" 91_862 two {}
             may { rewinds: 1, lost_replies: 1, ingest_crashes: 1, take_overs: 1 };
-        "rewound twice, a crashing worker and late writes" 8_129 one {}
+        "rewound twice, a crashing worker and late writes" 8_814 one {}
             may { rewinds: 2, worker_crashes: 1, late_writes: 1, take_overs: 1 };
-        "rewound again during a rewind" 24_668 two {} may { rewinds: 2, failures: 1 };
-        "rewound past a parked delivery and redriven" 877 one { attempts: 1 }
+        "rewound again during a rewind" 26_646 two {} may { rewinds: 2, failures: 1 };
+        "rewound past a parked delivery and redriven" 929 one { attempts: 1 }
             may { rewinds: 2, failures: 1, redrives: 1 };
-        "rewound with a repeat and room for one receipt" 125_574 with_repeat { capacity: 1 } may { rewinds: 1 };
-        "rewound and ended early" 156_286 two {}
+        "rewound with a repeat and room for one receipt" 134_768 with_repeat { capacity: 1 } may { rewinds: 1 };
+        "rewound and ended early" 168_625 two {}
             may { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1 };
-        "rewound groups and an exclusive holder" 89_230 two { deliver: UpTo(2) }
+        "rewound groups and an exclusive holder" 96_214 two { deliver: UpTo(2) }
             may { rewinds: 1, exclusive_leases: 1 };
-        "a rewound latest delivery that fails" 6_056 two { deliver: Latest } may { rewinds: 1, failures: 1 };
-        "commits rewound on hold, and a purged row" 949 one { commit: true } may { rewinds: 1, holds: 1, purges: 1 };
+        "a rewound latest delivery that fails" 6_454 two { deliver: Latest } may { rewinds: 1, failures: 1 };
+        "commits rewound on hold, and a purged row" 1_001 one { commit: true } may { rewinds: 1, holds: 1, purges: 1 };
         "a rate limit" 16_147 two { rated: true } may { ingest_crashes: 1, worker_crashes: 1, take_overs: 1 };
     }
 }
@@ -151,7 +151,7 @@ pub fn large() -> Vec<Configuration> {
             may { failures: 1, timeouts: 1, take_overs: 1 };
         "commits, repeats and a crashing worker" 7_991_580 with_repeat { workers: 2, commit: true }
             may { worker_crashes: 1, take_overs: 1 };
-        "an exclusive holder between two workers" 400_398 two { workers: 2 }
+        "an exclusive holder between two workers" 412_759 two { workers: 2 }
             may { exclusive_leases: 1, exclusive_crashes: 1, take_overs: 1 };
         "three deliveries and tombstones" 170_521 three { workers: 2 } may { voids: 1 };
         "three deliveries and fast clocks" 176_173 three { workers: 2 } may { take_overs: 1 };

@@ -154,7 +154,9 @@ pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize
         AcquireStep::NothingToDo => DrainBegin::Drained(Drained::Ended),
         AcquireStep::Requeue(delay, reason) => DrainBegin::Drained(Drained::Requeue(delay, reason)),
         AcquireStep::Awaits(token, delay) => DrainBegin::Drained(Drained::Awaits(token, delay)),
-        AcquireStep::Follow(token, delay) => DrainBegin::Drained(Drained::Follows(token, delay)),
+        AcquireStep::Follow { token, delay, is_followed } => {
+            DrainBegin::Drained(Drained::Follows { token, delay, is_followed })
+        }
         AcquireStep::AskAfter(_) => DrainBegin::AskAgain,
         AcquireStep::TakeOver { seen, .. } => DrainBegin::TakeOver(intern_view(&seen)),
         AcquireStep::LookWithin(_) => unreachable!("it does not wait"),

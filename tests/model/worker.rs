@@ -511,7 +511,7 @@ impl Next<'_> {
         worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {
             Disposition::Delete => Step::Finish { delete: true },
             Disposition::Keep => Step::Finish { delete: false },
-            Disposition::Replace(..) if let Drained::Follows(token, _) = drained => {
+            Disposition::Replace(..) if let Drained::Follows { token, .. } = drained => {
                 match self.has(Rule::FollowedBeforeSent) {
                     true => Step::Follow(token.0),
                     false => Step::SendFollower(token.0),

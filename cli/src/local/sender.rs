@@ -34,7 +34,7 @@ enum Posting {
 pub struct Answer {
     pub status: u16,
     pub retry_after: Option<String>,
-    /// The beginning of the body, up to [`ANSWER_BYTES`], or as much as arrived before the connection broke.
+    /// The beginning of the body, up to a limit, or as much as arrived before the connection broke.
     pub body: String,
 }
 

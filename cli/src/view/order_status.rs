@@ -340,6 +340,7 @@ impl OrderStatus {
         let group = failed_group(state);
         if !state.is_empty() && (state.attempts > 0 || group.is_some() || is_unavailable(state)) {
             self.explain(match group {
+                _ if is_held_back(state) => format!("{delivery} waits for its destination: {error}"),
                 _ if is_unavailable(state) => {
                     let pauses = duration(state.retries.total());
                     format!("{delivery} waits for its destination; its waits add up to {pauses}: {error}")
@@ -418,7 +419,13 @@ pub fn uncounted(state: &EntityState) -> Option<&'static str> {
 }
 
 fn is_unavailable(state: &EntityState) -> bool {
-    waits_as(state, FailureClass::Unavailable) && !has_hung(state)
+    waits_as(state, FailureClass::Unavailable) && !has_hung(state) || is_held_back(state)
+}
+
+/// Returns whether a breaker refused the next delivery's first start.
+fn is_held_back(state: &EntityState) -> bool {
+    let is_untried = state.attempts == 0 && state.suspect == 0 && state.retries.total().is_zero();
+    is_untried && state.last_error.is_some() && state.retry_at.is_some() && failed_group(state).is_none()
 }
 
 /// Returns whether a start of the next delivery gave no answer, and none has failed since. The delivery also waits as
@@ -556,6 +563,16 @@ mod tests {
         for (row, expected) in cases {
             assert_eq!(described(&row, None), expected);
         }
+    }
+
+    #[test]
+    fn order_whose_first_start_a_breaker_refused_is_unavailable() {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let refused = row()
+            .with(a::LAST_ERROR, "not tried: other orders of its source fail or hang")
+            .with(a::RETRY_AT, (now + Duration::from_secs(9)).as_millis());
+        assert_eq!(Kind::of(&EntityState::parse(&refused).unwrap(), now), Kind::Unavailable);
+        assert_eq!(Kind::of(&EntityState::parse(&row()).unwrap(), now), Kind::Waiting);
     }
 
     #[test]

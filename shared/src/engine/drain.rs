@@ -232,7 +232,7 @@ impl Drainer {
                 if self.requeue(&fresh, delay, reason).await.is_err() {
                     return Acknowledgement::Keep;
                 }
-                if let Drained::Follows(token, _) = drained {
+                if let Drained::Follows { token, .. } = drained {
                     let follow = Follow { entity: &fresh.entity, token, due: self.store.env().now() + delay };
                     // Without this record, claims send further wake-ups.
                     let _ = self.store.run(&follow, SHORT_WAIT).await;
@@ -259,7 +259,7 @@ impl Drainer {
             Acquisition::NothingToDo => Drained::Ended,
             Acquisition::Requeue(delay, reason) => Drained::Requeue(delay, reason),
             Acquisition::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
-            Acquisition::Follows(token, delay) => Drained::Follows(token, delay),
+            Acquisition::Follows { token, delay, is_followed } => Drained::Follows { token, delay, is_followed },
         })
     }
 

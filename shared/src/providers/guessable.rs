@@ -3,12 +3,12 @@
 //!
 //! A signature under such a secret proves nothing, so ingest treats it as if it were not configured.
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-
-use super::Secret;
+use super::{Encoding, Secret};
 
 /// The least length of a key, in bytes.
 const SHORTEST: usize = 8;
+
+const QUOTES: [char; 7] = ['"', '\'', '`', '“', '”', '«', '»'];
 
 const SHORT: &str = "has fewer than 8 characters, so it can be guessed";
 const PLACEHOLDER: &str = "is a placeholder";
@@ -19,23 +19,32 @@ const PREFIX: &str = "whsec_";
 
 /// The words of which placeholders consist, such as `YOUR_WEBHOOK_SECRET` or `changeme`. A secret of these words
 /// alone, and at most four digits at its end, is a placeholder.
-const WORDS: &str = "0 a abc add and api app bar baz change changeit client code default demo dummy endpoint example \
-                     fake fill fixme foo from go goes here hidden hmac hush id in insert is it key me my none null of \
-                     on one passw0rd password paste paypal placeholder private put qwerty real redacted removed \
-                     replace s sample secret secrets set shared shippo shop shopify sign signature signing some square string \
-                     stripe super tbd test testing text the this to todo token top undefined unset use value webhook webhooks \
-                     whsec with woocommerce x your yours";
+const WORDS: &str = "0 a abc abcdefgh add admin and api app aws bar baz bit change changeit client code dashboard default \
+                     demo do dummy endpoint example fake fill fixme foo from gcp go goes here hidden hmac hush id in \
+                     insert is it key letmein live me my name none not null of on one or passw0rd password paste \
+                     paypal pk placeholder please polar private put qwerty qwertyuiop real redacted removed replace rk \
+                     s sample secret secrets set shared shippo shop shopify shpss sign signature signing sk some \
+                     square string stripe super tbd test testing text the this to todo token top undefined unset use \
+                     value webhook webhooks whs whsec with woocommerce x you your yours";
 
-const REFERENCES: &str = "arn: env: env. file: op:// os.environ process.env secretsmanager: ssm: var. vault: !Ref !Sub";
+/// The beginnings of references that consist of the whole text.
+const REFERENCES: &str = "arn: env: env. file: op:// sm:// gcp-sm:// sops: os.environ os.getenv process.env \
+                          import.meta.env secretsmanager: ssm: var. vault: ENC[ ENV[ @Microsoft.KeyVault( \
+                          /run/secrets/ !Ref !Sub !GetAtt !ImportValue";
+
+/// The marks around references that templates replace.
+const ENCLOSED: [(&str, &str); 6] = [("${", "}"), ("#{", "}"), ("{{", "}}"), ("$(", ")"), ("<%", "%>"), ("%(", ")s")];
 
 /// Returns what makes `secret` guessable, or `None` if nothing is known to.
 pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
     let Some(text) = secret.text() else {
-        return (secret.expose().len() < SHORTEST).then_some(SHORT);
+        let text = std::str::from_utf8(secret.expose()).ok().filter(|text| !text.contains(char::is_control));
+        let is_written = text.is_some_and(|text| is_placeholder(text) || is_reference(text));
+        return if is_written { Some(PLACEHOLDER) } else { (secret.expose().len() < SHORTEST).then_some(SHORT) };
     };
-    let bare = text.trim();
+    let bare = text.trim().trim_matches(QUOTES);
     let (bare, is_encoded) = bare.strip_prefix(PREFIX).map_or((bare, false), |bare| (bare, true));
-    let decoded = STANDARD.decode(bare).ok().filter(|_| is_encoded);
+    let decoded = Encoding::Base64.decode(bare).filter(|_| is_encoded);
     let inner = decoded.as_ref().and_then(|bytes| std::str::from_utf8(bytes).ok());
     if is_reference(bare) {
         return Some(REFERENCE);
@@ -54,16 +63,22 @@ pub fn is_placeholder_id(id: &str) -> bool {
 }
 
 fn is_placeholder(text: &str) -> bool {
-    let is_bracketed =
-        ["<>", "[]", "{}", "()"].iter().any(|pair| text.starts_with(&pair[..1]) && text.ends_with(&pair[1..]));
+    let is_written = |text: &str| text.chars().all(|c| c.is_alphanumeric() || " _-.'…".contains(c));
+    let is_bracketed = [("<", ">"), ("[", "]"), ("{", "}"), ("(", ")")]
+        .iter()
+        .any(|(open, close)| text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_written));
+    let is_elided = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.*=".contains(c));
     let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let digits = ["01234567890123456789", "12345678901234567890", "98765432109876543210", "87654321"];
     let is_counted = plain.len() >= SHORTEST
-        && ["01234567890123456789", "12345678901234567890"].iter().any(|digits| digits.starts_with(&plain));
+        && (digits.iter().any(|digits| digits.starts_with(&plain))
+            || plain.bytes().all(|byte| byte.is_ascii_digit() && byte == plain.as_bytes()[0]));
     let words = plain.trim_end_matches(|c: char| c.is_ascii_digit());
-    let words = if plain.len() - words.len() <= 4 { words } else { &plain };
+    let words = if plain.len() - words.len() <= 6 { words } else { &plain };
     is_bracketed
         || is_counted
-        || ["…", "...", "***", "•••"].iter().any(|mark| text.contains(mark))
+        || ["…", "•••"].iter().any(|mark| text.contains(mark))
+        || (is_elided && ["...", "***"].iter().any(|mark| text.contains(mark)))
         || !text.chars().any(char::is_alphanumeric)
         || (text.is_ascii() && (1..=64).contains(&words.len()) && consists_of_words(words))
 }
@@ -79,7 +94,11 @@ fn is_reference(text: &str) -> bool {
         text.starts_with(is_letter) && text.chars().all(|c| is_letter(c) || c.is_ascii_digit())
     };
     let inside = |mark: char| text.strip_prefix(mark).map(|rest| rest.strip_suffix(mark).unwrap_or(rest));
-    ["${", "{{", "$(", "<%"].iter().any(|mark| text.contains(mark))
+    let is_path = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.:/ -=\"'[]|@".contains(c));
+    let is_enclosed = |(open, close): &(&str, &str)| {
+        text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_path)
+    };
+    ENCLOSED.iter().any(is_enclosed)
         || REFERENCES.split(' ').any(|prefix| text.starts_with(prefix))
         || ['$', '%'].into_iter().any(|mark| inside(mark).is_some_and(is_name))
 }
@@ -99,7 +118,11 @@ mod tests {
             whsec_******** •••••••• whsec_ your_secret YOUR_WEBHOOK_SECRET whsec_your_secret_here your-signing-key
             changeme CHANGE_ME replace-me REPLACE_WITH_YOUR_SECRET my-secret-token webhook_secret test-secret secret123
             xxxxxxxx whsec_xxxxxxxxxxxxxxxxxxxxxxxx 00000000 12345678 1234567890 0123456789 placeholder undefined
-            whsec_Y2hhbmdlbWU= whsec_c2VjcmV0LXRva2Vu topsecret shopify-secret insert_here test1234 password Passw0rd";
+            whsec_Y2hhbmdlbWU= whsec_c2VjcmV0LXRva2Vu topsecret shopify-secret insert_here test1234 password Passw0rd
+            shpss_xxxxxxxxxxxxxxxxxxxx sk_test_xxxxxxxxxxxx polar_whs_YOUR_SECRET changeme12345 not-a-real-secret
+            example-secret-do-not-use paste-the-secret-from-the-dashboard “your_secret” «your-secret» 'your-secret'
+            11111111 abcdefgh 87654321 qwertyuiop admin123 letmein123 base64:Y2hhbmdlLW1lLXBsZWFzZQ==
+            hex:6368616e67656d65";
         let spaced = ["", " ", "\t\n", "\u{200b}", "super secret key", "insert your secret here", "<your secret>"];
         for secret in written.split_whitespace().chain(spaced) {
             assert_eq!(of(secret), Some(PLACEHOLDER), "{secret:?}");
@@ -111,7 +134,9 @@ mod tests {
         let written =
             "${SECRET} ${env.SECRET} $SECRET $STRIPE_WEBHOOK_SECRET {{secret}} %SECRET% op://vault/shopify/secret
             {{resolve:secretsmanager:shop:SecretString:key}} {{resolve:ssm-secure:/shop/secret:1}} process.env.SECRET
-            arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop-a1b2c3 whsec_${SECRET} env:SHOP_SECRET";
+            arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop-a1b2c3 whsec_${SECRET} env:SHOP_SECRET
+            #{ENV_SECRET} ENC[AES256_GCM,data:x] @Microsoft.KeyVault(VaultName=a) sm://shop sops:shop ENV['SECRET']
+            os.getenv('X') import.meta.env.X /run/secrets/webhook";
         for secret in written.split_whitespace().chain(["$(cat secret.txt)", "{{ secret }}", "!Ref Secret", "<%= x %>"])
         {
             assert_eq!(of(secret), Some(REFERENCE), "{secret:?}");
@@ -134,6 +159,23 @@ mod tests {
             ñandú-größe";
         for secret in written.split_whitespace().chain(["It's a Secret to Everybody", "correct horse battery staple"]) {
             assert_eq!(of(secret), None, "{secret:?}");
+        }
+    }
+
+    /// WooCommerce makes a secret of 50 characters from these.
+    #[test]
+    fn secrets_that_woocommerce_makes_are_not_guessable() {
+        let letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!@#$%^&*()-_ []{}<>~`+=,.;:/?|";
+        let letters: Vec<char> = letters.chars().collect();
+        let mut state = 1_u64;
+        let mut draw = || {
+            // The constants are Knuth's, for MMIX.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            letters[(state >> 33) as usize % letters.len()]
+        };
+        for _ in 0..10_000 {
+            let secret: String = (0..50).map(|_| draw()).collect();
+            assert_eq!(of(&secret), None, "{secret:?}");
         }
     }
 

@@ -30,8 +30,8 @@ pub enum Kind {
     /// a marker and ends before the next `/`, `?`, `&` or `#`. A URL without a marker names no entity.
     Inside {
         word: &'static str,
-        /// Of several URLs, the first one with a marker counts. The markers that may precede the id, such as `/receipts/`. Of those that the URL
-        /// contains, the first in this list counts.
+        /// The markers that may precede the id, such as `/receipts/`. Of those that the URL contains, the first in
+        /// this list counts. Of several URLs, the first one with a marker counts.
         marks: &'static [&'static str],
     },
 }

@@ -104,7 +104,9 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
 }
 
 fn spelt_alike(pattern: &str, topic: &str) -> bool {
-    let plain = |text: &str| text.to_lowercase().replace(['/', '.', ':', '_', '-', ' '], "/");
+    // Before a `*`, another word may begin: `invoice.*` does not mean `invoice_payment.paid`.
+    let separators: &[char] = if pattern.contains('*') { &['/', '.', ':'] } else { &['/', '.', ':', '_', '-', ' '] };
+    let plain = |text: &str| text.to_lowercase().replace(separators, "/");
     Pattern::new(plain(pattern)).fits(&plain(topic))
 }
 
@@ -118,6 +120,12 @@ mod tests {
         let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\ntopics = {topics}");
         let sources = Sources::parse(&document).unwrap();
         of(sources.get("shop").unwrap()).into_iter().map(|advice| (advice.weight, advice.text)).collect()
+    }
+
+    #[test]
+    fn pattern_with_another_word_before_the_asterisk_causes_no_warning() {
+        let all = advice("stripe", "{ take = ['invoice.*'] }");
+        assert!(all.iter().all(|(weight, _)| *weight != Weight::Warning), "{all:?}");
     }
 
     #[test]

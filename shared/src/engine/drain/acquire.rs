@@ -35,7 +35,11 @@ pub(super) enum Acquisition {
     /// The wake-up that carries this token will continue the work. See [`AcquireStep::Awaits`].
     Awaits(FencingToken, Duration),
     /// See [`AcquireStep::Follow`].
-    Follows(FencingToken, Duration),
+    Follows {
+        token: FencingToken,
+        delay: Duration,
+        is_followed: bool,
+    },
 }
 
 struct LeaseRequest<'a> {
@@ -125,7 +129,9 @@ impl LeaseRequest<'_> {
                 AcquireStep::NothingToDo => return Ok(Acquisition::NothingToDo),
                 AcquireStep::Requeue(delay, reason) => return Ok(Acquisition::Requeue(delay, reason)),
                 AcquireStep::Awaits(awaited, delay) => return Ok(Acquisition::Awaits(awaited, delay)),
-                AcquireStep::Follow(token, delay) => return Ok(Acquisition::Follows(token, delay)),
+                AcquireStep::Follow { token, delay, is_followed } => {
+                    return Ok(Acquisition::Follows { token, delay, is_followed });
+                }
                 AcquireStep::AskAfter(wait) => {
                     env.sleep(wait).await;
                     None

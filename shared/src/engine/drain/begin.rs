@@ -25,8 +25,13 @@ pub enum AcquireStep {
     /// delete it.
     Awaits(FencingToken, Duration),
     /// Follow the exclusive lease with this token: requeue the received wake-up under this token,
-    /// with this delay, and record that in the row.
-    Follow(FencingToken, Duration),
+    /// with this delay, and record that in the row. If another wake-up already follows the lease, and the
+    /// received one carries another token, delete it.
+    Follow {
+        token: FencingToken,
+        delay: Duration,
+        is_followed: bool,
+    },
     AskAfter(Duration),
     LookWithin(Duration),
     /// Take the lease over, because it has expired. If the delivery in front may have crashed the
@@ -73,10 +78,9 @@ pub fn acquire_step(
                 let attempts = is_suspect.then(|| seen.attempts + seen.suspect);
                 AcquireStep::TakeOver { seen, attempts }
             }
-            Some(held) if held.kind == LeaseKind::Exclusive => match seen.is_followed(now) {
-                true => AcquireStep::Awaits(seen.token, follow(held, now)),
-                false => AcquireStep::Follow(seen.token, follow(held, now)),
-            },
+            Some(held) if held.kind == LeaseKind::Exclusive => {
+                AcquireStep::Follow { token: seen.token, delay: follow(held, now), is_followed: seen.is_followed(now) }
+            }
             // The drain hands over within moments.
             Some(held) if seen.handover.is_some() => match look {
                 Some(look) if left >= MARGIN + look => AcquireStep::LookWithin(look.min(held.expires_at.since(now))),
@@ -112,7 +116,12 @@ pub enum Drained {
     Ended,
     Requeue(Duration, RequeueReason),
     Awaits(FencingToken, Duration),
-    Follows(FencingToken, Duration),
+    /// See [`AcquireStep::Follow`].
+    Follows {
+        token: FencingToken,
+        delay: Duration,
+        is_followed: bool,
+    },
     Lost,
     /// The store did not answer the request for the lease, or a wake-up could not be sent. If the
     /// drain has the lease, the lease is left to expire.
@@ -145,7 +154,10 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
         Drained::Awaits(awaited, delay) => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
-        Drained::Follows(token, delay) => {
+        Drained::Follows { token, is_followed: true, .. } if wake_up.token.is_some_and(|own| own != token.0) => {
+            Disposition::Delete
+        }
+        Drained::Follows { token, delay, .. } => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, token), delay, RequeueReason::Held)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),

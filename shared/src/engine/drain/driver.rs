@@ -211,7 +211,7 @@ impl<'a> Driver<'a> {
                 let slot = self.slot;
                 match self.renewer.hold(slot.isolate(attempts)).await? {
                     Turn::Now => Ok(CONTINUE),
-                    Turn::Later => self.hand_over(Duration::ZERO, RequeueReason::Suspect).await,
+                    Turn::Later => self.hand_over(HANDOVER_DELAY, RequeueReason::Suspect).await,
                 }
             }
         }

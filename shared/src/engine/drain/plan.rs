@@ -228,7 +228,7 @@ impl Drain {
             return Step::HandOver(waiting, RequeueReason::Retry);
         }
         if state.handover.is_some() {
-            return Step::HandOver(moment.pause, RequeueReason::Slice);
+            return Step::HandOver(moment.pause.max(waiting), RequeueReason::Slice);
         }
         if !waiting.is_zero() {
             return Step::Wait(waiting);

@@ -88,11 +88,12 @@ fn wake_up_follows_exclusive_lease_after_its_age() {
         let seen = held(LeaseKind::Exclusive, now + left * SECOND);
         let token = seen.token;
         let step = |seen| acquire_step(Acquired::Held(seen), now, AMPLE, look, SECOND);
-        assert_eq!(step(seen.clone()), AcquireStep::Follow(token, delay * SECOND), "{age} {left}");
+        let follow = |is_followed| AcquireStep::Follow { token, delay: delay * SECOND, is_followed };
+        assert_eq!(step(seen.clone()), follow(false), "{age} {left}");
         let followed = EntityState { handover: Some(now), ..seen.clone() };
-        assert_eq!(step(followed), AcquireStep::Awaits(token, delay * SECOND), "{age} {left}");
+        assert_eq!(step(followed), follow(true), "{age} {left}");
         let overdue = EntityState { handover: Some(Timestamp::from_millis(1)), ..seen };
-        assert_eq!(step(overdue), AcquireStep::Follow(token, delay * SECOND), "{age} {left}");
+        assert_eq!(step(overdue), follow(false), "{age} {left}");
     }
 }
 
@@ -134,9 +135,15 @@ fn drain_result_deletes_replaces_or_keeps_wake_up() {
         assert_eq!(of(token, false, not_now), Disposition::Replace(wake_up(token), SECOND, reason));
         assert_eq!(of(token, false, Drained::Lost), Disposition::Replace(wake_up(token), LEASE, RequeueReason::Lost));
         assert_eq!(of(token, false, Drained::Failed), Disposition::Keep);
-        let follows = Drained::Follows(FencingToken(70), SECOND);
+        let follows = Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed: false };
         let follower = WakeUp::under(&entity(), FencingToken(70));
         assert_eq!(of(token, false, follows), Disposition::Replace(follower, SECOND, reason));
+        let followed = Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed: true };
+        let expected = match token {
+            None => Disposition::Replace(WakeUp::under(&entity(), FencingToken(70)), SECOND, reason),
+            Some(_) => Disposition::Delete,
+        };
+        assert_eq!(of(token, false, followed), expected);
         for drained in [not_now, awaits, follows, Drained::Lost, Drained::Failed] {
             assert_eq!(of(token, true, drained), Disposition::Delete);
         }
