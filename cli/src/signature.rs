@@ -59,7 +59,7 @@ const MAX_FETCHES: usize = 3;
 pub struct Verification {
     pub described: Described,
     pub entity: Option<String>,
-    /// Why the webhook belongs to no entity. `None` if it belongs to one, or is a ping.
+    /// The reason that the webhook belongs to no entity. `None` if it belongs to one, or is a ping.
     pub unrouted: Option<String>,
     pub signed: Vec<&'static str>,
     /// The position of the secret that matches, counted from 1. `None` for a ping, or if the provider needs no secret.

@@ -44,7 +44,7 @@ async fn respond(mut stream: TcpStream, answer: impl Fn(&Json) -> Json) {
         }
     };
     let body = answer(&body).to_string();
-    let head = format!("content-type: {ANSWER}\r\ncontent-length: {}\r\nconnection: close", body.len());
+    let head = format!("content-type: {ANSWER}; charset=utf-8\r\ncontent-length: {}\r\nconnection: close", body.len());
     let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").as_bytes()).await;
 }
 

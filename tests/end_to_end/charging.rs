@@ -200,3 +200,28 @@ async fn suspect_does_not_start_until_store_records_the_start() {
         assert!(runs[1].started >= marked + MINUTE, "{fault:?}: {runs:?}");
     }
 }
+
+/// To the next holder, a record whose reply was lost looks like that of a handler that vanished, if the store stays
+/// away until the lease has expired. So it counts an attempt (rule 11).
+#[tokio::test(start_paused = true)]
+async fn recorded_start_counts_if_store_stays_away_beyond_the_lease() {
+    for (mark, attempts) in [(Fault::SilentAfter, 3), (Fault::Silent, 2)] {
+        let mut world = World::with("test/a", ["1"]).await;
+        vanishes(&world, &world.drainer(endless())).await;
+        let clock = world.env.clone();
+        let marked = OnceLock::new();
+        world.break_table(move |call| {
+            let now = clock.monotonic();
+            let is_mark = call.writes.iter().any(marks_start) && marked.set(now).is_ok();
+            match marked.get() {
+                _ if is_mark => mark.clone(),
+                Some(marked) if now < *marked + MINUTE => Fault::Silent,
+                _ => Fault::None,
+            }
+        });
+        world.work(&[world.drainer(Done)]).await;
+        assert_eq!((world.journal.runs().len(), world.applied()), (2, vec!["1".to_owned()]));
+        let state = world.state("test/a").await;
+        assert_eq!(state.recent.iter().last().expect("it was settled").attempts, attempts);
+    }
+}

@@ -1,4 +1,4 @@
-//! Changes a sources document at its place, unless somebody else changed it meanwhile.
+//! Writes a changed sources document, unless somebody else has changed it since it was read.
 
 use anyhow::{Context, Result, bail, ensure};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};

@@ -1,4 +1,4 @@
-//! Where a sources document is kept: a file, a parameter or a secret.
+//! Reads and replaces a sources document in a file, a parameter or a secret.
 
 use std::{
     fs::{File, Permissions},

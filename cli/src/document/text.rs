@@ -9,7 +9,7 @@ const SOURCES: &str = "sources";
 #[derive(Debug, Clone)]
 pub struct Text(pub(super) DocumentMut, Layout);
 
-/// What a parsed document does not keep of its file.
+/// The properties of a file that its parsed document lacks.
 #[derive(Debug, Clone, Copy)]
 struct Layout {
     has_byte_order_mark: bool,

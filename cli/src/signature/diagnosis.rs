@@ -227,7 +227,7 @@ fn option(claim: &Claim) -> Option<String> {
         .find_map(|(other, said)| other.is_signed().then(|| report(&other, &format!("the signature fits with {said}"))))
 }
 
-/// The id for which PayPal's webhook simulator signs, read on 2026-11-26 at
+/// The recipient's id in signatures of PayPal's webhook simulator, read on 2026-11-26 at
 /// <https://developer.paypal.com/api/rest/webhooks/simulator>.
 const SIMULATOR: &str = "WEBHOOK_ID";
 

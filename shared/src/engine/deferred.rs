@@ -40,7 +40,7 @@ pub struct Deferred {
     id: DeliveryId,
     #[serde(default, skip_serializing_if = "is_zero")]
     redrive: u32,
-    /// Why the delivery belongs to no entity.
+    /// The reason, if any, that the delivery belongs to no entity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unrouted: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

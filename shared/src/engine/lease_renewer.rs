@@ -15,8 +15,8 @@ use crate::{
     time::{Env, Timestamp},
 };
 
-/// The time by which a right clock may date a lease's end too late. The store's time is known to within a second and
-/// the duration of a request.
+/// The most by which a lease's end may be too late although the clock was right. The store's time is known to within a
+/// second and the duration of a request.
 const AHEAD: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,8 +140,8 @@ impl LeaseRenewer {
     }
 }
 
-/// Returns the time by which to judge `answer`. Whether a lease has expired is judged by a time that the store's clock
-/// has surely reached.
+/// Returns the current time for decisions about `answer`. For a held lease, the store's clock has surely reached this
+/// time, so that no lease is taken over too early.
 pub(crate) fn judged_at(answer: &Acquired, env: &Env) -> Timestamp {
     if matches!(answer, Acquired::Held(_)) { env.reached() } else { env.now() }
 }

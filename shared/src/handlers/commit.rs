@@ -1,6 +1,6 @@
 //! Reads the DynamoDB writes in a handler's answer, which are committed with the settle.
 //!
-//! The form is that of `TransactItems` in DynamoDB's own JSON, for which each AWS SDK has types:
+//! The form is that of `TransactItems` in DynamoDB's own JSON. Each AWS SDK has types for it:
 //!
 //! ```json
 //! {"outcome": "done", "commit": [{"Update": {

@@ -34,7 +34,10 @@ mod tests;
 
 use std::time::Duration;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{
+    HeaderMap,
+    header::{CONTENT_ENCODING, CONTENT_TYPE},
+};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
@@ -140,7 +143,7 @@ impl Forward {
             }
         };
         let (head, body) = response.into_parts();
-        if head.status.is_success() && head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == ANSWER) {
+        if head.status.is_success() && has_writes(&head.headers) {
             if destination.commit().is_empty() {
                 return Outcome::retry("the answer has writes, but the source's `forward` has no `commit`");
             }
@@ -178,6 +181,12 @@ impl Handler for Forward {
     fn handles_all(&self, name: &str) -> bool {
         name == FORWARD
     }
+}
+
+/// Returns whether an answer's content type is [`ANSWER`]. Many web frameworks append a character set.
+fn has_writes(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ANSWER))
 }
 
 /// Reads the body of an answer, up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or

@@ -22,7 +22,7 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// Why a delivery is parked that belongs to no entity, unless ingest has stored another reason with it.
+/// The error of a parked delivery that belongs to no entity, unless ingest has stored another reason with it.
 pub(crate) const NO_ENTITY: &str = "the source's rules find no order in the webhook";
 
 /// A delivery to be appended to an inbox.
@@ -79,7 +79,7 @@ pub struct Delivery {
     pub(crate) age: Age,
     pub(crate) superseded: u32,
     pub(crate) run_before: Option<FencingToken>,
-    /// Why the delivery belongs to no entity, if ingest stored a reason.
+    /// The reason, if ingest stored one, that the delivery belongs to no entity.
     pub(crate) unrouted: Option<String>,
     /// The trace that is stored with the delivery. In a delivery that a handler gets, the trace of
     /// the handler's start.

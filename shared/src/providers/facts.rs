@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{describe, rule::Line, signing::Signing};
 
-/// What a provider's requests hold, and what the provider does, as far as the functions need it. A location that
-/// begins with a slash is a JSON pointer into the body; any other is the name of a header in lower case. If a field has
+/// The contents of a provider's requests, and the provider's behaviour, as far as the functions need them. A location
+/// that begins with a slash is a JSON pointer into the body; any other is the name of a header in lower case. If a field has
 /// several locations, the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {

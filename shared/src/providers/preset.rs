@@ -32,7 +32,7 @@ impl Provider for Preset {
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let proof = self.signing.verify(request, secrets.iter().filter_map(self.key))?;
-        Ok(if (self.is_ping)(request) { Proof { verified: super::Verified::Ping, ..proof } } else { proof })
+        Ok(if (self.is_ping)(request) { Proof { signed_at: proof.signed_at, ..Proof::PING } } else { proof })
     }
 
     fn reads(&self) -> Option<&Reads> {

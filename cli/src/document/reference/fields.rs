@@ -1,4 +1,4 @@
-//! The fields of the sources document, from which its reference page and its schema are made.
+//! The fields of the sources document. Its reference page and its schema are made of them.
 
 use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 

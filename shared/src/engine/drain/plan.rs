@@ -228,7 +228,9 @@ impl Drain {
             return Step::HandOver(waiting, RequeueReason::Retry);
         }
         if state.handover.is_some() {
-            return Step::HandOver(moment.pause.max(waiting), RequeueReason::Slice);
+            // The pause replaces `retry_at`, and must not end before the source's rate allows the next start.
+            let pause = if moment.pause.is_zero() { Duration::ZERO } else { moment.pause.max(waiting) };
+            return Step::HandOver(pause, RequeueReason::Slice);
         }
         if !waiting.is_zero() {
             return Step::Wait(waiting);

@@ -1,5 +1,5 @@
 //! Tests of a restore's record and writes: repeated writes are recognised, and rows that changed
-//! meanwhile stay as they are.
+//! since stay unchanged.
 
 use super::*;
 use crate::protocol::{
