@@ -13,7 +13,7 @@ pub mod append;
 pub mod breaker;
 pub mod deferred;
 pub mod drain;
-pub(crate) mod lease_renewer;
+pub mod lease_renewer;
 pub mod queue;
 pub(crate) mod run;
 pub mod store;

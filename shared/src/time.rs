@@ -233,13 +233,15 @@ impl Env {
 
     /// Returns the time from `now` until the end of a lease that must last for `length`, even if the store's clock is
     /// as far ahead as its newest reply allows.
-    pub(crate) fn lease_from(&self, now: Timestamp, length: Duration) -> Duration {
+    #[doc(hidden)]
+    pub fn lease_from(&self, now: Timestamp, length: Duration) -> Duration {
         length + self.latest_at(self.monotonic()).map_or(Duration::ZERO, |latest| latest.since(now))
     }
 
     /// Returns a time that the store's clock had not yet reached at `at`, by the monotonic clock. Returns `None` if no
     /// reply is known.
-    pub(crate) fn latest_at(&self, at: Duration) -> Option<Timestamp> {
+    #[doc(hidden)]
+    pub fn latest_at(&self, at: Duration) -> Option<Timestamp> {
         self.reply().map(|reply| reply.latest(at))
     }
 

@@ -102,6 +102,76 @@ async fn only_first_lease_by_wrong_clock_costs_third_request() {
     }
 }
 
+/// A clock that can be set forward. The time that it skips counts as passed, as after a freeze.
+#[derive(Clone)]
+struct Settable(TokioClock, Arc<Mutex<Duration>>);
+
+impl Settable {
+    fn skipped(&self) -> Duration {
+        *self.1.lock().expect("no one panics while holding this")
+    }
+}
+
+impl Clock for Settable {
+    fn now(&self) -> Timestamp {
+        self.0.now() + self.skipped()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic() + self.skipped()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.0.sleep(duration)
+    }
+}
+
+/// At its first start, sets the clock of its process forward. At each start, checks that other processes see that the
+/// lease runs.
+struct SetsForward {
+    memory: Arc<MemoryTable>,
+    others: Env,
+    clock: Settable,
+    skipped: Duration,
+    starts: AtomicU64,
+}
+
+impl Handler for SetsForward {
+    async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
+        let store = Store::new(self.memory.clone(), self.others.clone());
+        let state = store.entity(&entity(), seconds(5)).await.expect("memory answers").expect("the row exists");
+        let number = self.starts.fetch_add(1, Relaxed);
+        assert!(state.held.expect("it is held").runs(self.others.now()), "{:?}, start {number}", self.skipped);
+        if number == 0 {
+            *self.clock.1.lock().expect("no one panics while holding this") = self.skipped;
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The time that the clock skips ends the slice, so the worker hands over before its next start.
+#[tokio::test(start_paused = true)]
+async fn clock_set_forward_during_handler_lets_nobody_in_beside_the_next_one() {
+    for skipped in [seconds(10), seconds(60), seconds(17 * 60), seconds(86_400)] {
+        let clock = Settable(TokioClock::start(), Arc::default());
+        let env = Env::new(clock.clone(), SeededRandom::new(1));
+        let mut world = World::by(env.clone());
+        world.function_time = 2 * seconds(86_400);
+        world.table = Arc::new(DatedTable::new(world.memory.clone(), &env, clock.0));
+        world.append_all(entity().as_str(), 1..=4).await;
+        let handler = SetsForward {
+            memory: world.memory.clone(),
+            others: WrongClock(clock.0, 0).env(2),
+            clock,
+            skipped,
+            starts: AtomicU64::new(0),
+        };
+        let handler = Arc::new(handler);
+        world.work(&[world.drainer(handler.clone())]).await;
+        assert_eq!(handler.starts.load(Relaxed), 4, "{skipped:?}");
+    }
+}
+
 #[tokio::test]
 async fn embedded_dynamodb_dates_its_replies() {
     let testbed = TestBed::start().await;

@@ -17,6 +17,8 @@
 //! groups, superseded deliveries, commits, parking, blocks, redrives, releases by force, holds, skips,
 //! rewinds, and a receiver that remembers the newest token. Rows are purged and created again.
 //!
+//! Two models stand beside it: jobs (`ticks.rs`), and the time of a lease among wrong clocks (`clocks.rs`).
+//!
 //! # What is not modelled
 //!
 //! - several entities, which share nothing; two messages of one entity in one batch
@@ -53,6 +55,7 @@
 //! The numbers of states are pinned: a different one means that the protocol or its model has changed.
 
 mod audit;
+mod clocks;
 mod configurations;
 mod counterexamples;
 mod drain;

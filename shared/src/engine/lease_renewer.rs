@@ -9,15 +9,11 @@ use std::time::Duration;
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
-        lease::{Acquired, Lease, Renew, Renewed},
-        state::{EntityState, LONGEST_LEASE},
+        lease::{Acquired, Lease, Renew, Renewed, Term},
+        state::EntityState,
     },
     time::{Env, Timestamp},
 };
-
-/// The most by which a lease's end may be too late although the clock was right. The store's time is known to within a
-/// second and the duration of a request.
-const AHEAD: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseLost;
@@ -25,13 +21,7 @@ pub(crate) struct LeaseLost;
 pub(crate) struct LeaseRenewer {
     store: Store,
     lease: Lease,
-    length: Duration,
-    /// The earliest expiry of the lease, by the monotonic clock. The lease's length counts from the
-    /// moment when the last write that extended the lease was sent.
-    expires: Duration,
-    due: Duration,
-    /// The time beyond which no renewal extends the lease, by the monotonic clock.
-    end: Duration,
+    term: Term,
 }
 
 impl LeaseRenewer {
@@ -48,20 +38,19 @@ impl LeaseRenewer {
         sent: Duration,
         end: Duration,
     ) -> Result<Self, LeaseLost> {
-        let length = length.min(LONGEST_LEASE);
-        let mut renewer = Self { store: store.clone(), lease, length, expires: end, due: end, end };
-        renewer.extend(sent);
-        let written = state.held.as_ref().map(|held| held.expires_at);
-        let Some((written, latest)) = written.zip(store.env().latest_at(sent)) else { return Ok(renewer) };
-        let asked = renewer.expires.saturating_sub(sent);
-        let lasts = written.since(latest);
-        if lasts < asked * 2 / 3 || lasts > asked + AHEAD {
-            let sent = renewer.send_renewal(Some(written)).await?;
-            renewer.extend(sent);
-        } else {
-            renewer.expires = sent + lasts.min(asked);
-        }
+        let mut renewer = Self { store: store.clone(), lease, term: Term::new(length, sent, end) };
+        renewer.correct(state, sent).await?;
         Ok(renewer)
+    }
+
+    async fn correct(&mut self, state: &EntityState, sent: Duration) -> Result<(), LeaseLost> {
+        let written = state.held.as_ref().map(|held| held.expires_at);
+        let Some((written, latest)) = written.zip(self.store.env().latest_at(sent)) else { return Ok(()) };
+        if self.term.is_wrong(written, sent, latest) {
+            let sent = self.send_renewal(Some(written)).await?;
+            self.term.extend(sent);
+        }
+        Ok(())
     }
 
     pub(crate) fn lease(&self) -> &Lease {
@@ -70,22 +59,17 @@ impl LeaseRenewer {
 
     /// Returns the time from `now` until the end of the lease, for a write that extends it.
     pub(crate) fn length_from(&self, now: Timestamp) -> Duration {
-        self.store.env().lease_from(now, self.length)
+        self.store.env().lease_from(now, self.term.length())
     }
 
+    /// Notes that a write sent at `sent` settled deliveries and extended the lease.
     pub(crate) fn extended(&mut self, lease: Lease, sent: Duration) {
         self.lease = lease;
-        self.extend(sent);
-    }
-
-    fn extend(&mut self, sent: Duration) {
-        self.expires = (sent + self.length).min(self.end);
-        // A renewal that cannot extend the lease is not due.
-        self.due = if self.expires < self.end { sent + self.length / 3 } else { self.end };
+        self.term.extend(sent);
     }
 
     pub(crate) fn left(&self) -> Duration {
-        self.expires.saturating_sub(self.store.env().monotonic())
+        self.term.left(self.store.env().monotonic())
     }
 
     /// Awaits `work` and renews the lease meanwhile. Drops `work` if the lease is lost.
@@ -97,7 +81,7 @@ impl LeaseRenewer {
         let mut work = std::pin::pin!(work);
         let env = self.store.env().clone();
         loop {
-            let due = self.due.saturating_sub(env.monotonic());
+            let due = self.term.due_in(env.monotonic());
             tokio::select! {
                 biased;
                 output = &mut work => return Ok(output),
@@ -110,13 +94,13 @@ impl LeaseRenewer {
                 output = &mut work => return Ok(output),
                 renewed = renewal => renewed?,
             };
-            self.extend(sent);
+            self.term.extend(sent);
         }
     }
 
     pub(crate) async fn renew(&mut self) -> Result<(), LeaseLost> {
         let sent = self.send_renewal(None).await?;
-        self.extend(sent);
+        self.term.extend(sent);
         Ok(())
     }
 
@@ -130,8 +114,8 @@ impl LeaseRenewer {
         let env = self.store.env();
         let sent = env.monotonic();
         let now = env.now();
-        let length = self.length.min(self.end.saturating_sub(sent));
-        let renew = Renew { lease: &self.lease, now, length: env.lease_from(now, length), wrong };
+        let length = env.lease_from(now, self.term.renewed_from(sent));
+        let renew = Renew { lease: &self.lease, now, length, wrong };
         match env.within(left, self.store.run(&renew, left)).await {
             Some(Ok(Renewed::Renewed(_))) => Ok(sent),
             Some(Ok(Renewed::Lost)) | None | Some(Err(StoreError::Unavailable(_))) => Err(LeaseLost),
@@ -142,6 +126,6 @@ impl LeaseRenewer {
 
 /// Returns the current time for decisions about `answer`. For a held lease, the store's clock has surely reached this
 /// time, so that no lease is taken over too early.
-pub(crate) fn judged_at(answer: &Acquired, env: &Env) -> Timestamp {
+pub fn judged_at(answer: &Acquired, env: &Env) -> Timestamp {
     if matches!(answer, Acquired::Held(_)) { env.reached() } else { env.now() }
 }

@@ -16,12 +16,14 @@ mod ask;
 mod follow;
 mod release;
 mod renew;
+mod term;
 
 pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
 pub use ask::{ForceRelease, Forced, LONGEST_YIELD, RequestYield, yields_until};
 pub use follow::Follow;
 pub use release::{Ended, HandOver, LONGEST_TURN, MarkHandOver, Release, ReleaseEmpty, Released, YieldToDeliveries};
 pub use renew::{Renew, Renewed};
+pub use term::Term;
 
 use crate::{
     protocol::{
