@@ -45,6 +45,13 @@ impl Stack {
         }
     }
 
+    /// Returns the ARN of a service's resource in the stack's account and region. Returns `None` if these cannot be read
+    /// from the stack's id.
+    pub fn arn(&self, service: &str, resource: &str) -> Option<String> {
+        let [arn, partition, _, region, account, ..] = self.id.split(':').collect::<Vec<_>>()[..] else { return None };
+        (arn == "arn").then(|| format!("arn:{partition}:{service}:{region}:{account}:{resource}"))
+    }
+
     fn read(name: &str, stack: &Element) -> Self {
         let checked = stack.text(&["DriftInformation", "LastCheckTimestamp"]);
         Self {

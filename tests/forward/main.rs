@@ -1,7 +1,6 @@
 //! The sample receivers of `shared/examples/receivers`, in separate processes,
 //! behind the real handlers and the real drain.
 
-mod dynamodb;
 mod invoke;
 mod postgres;
 mod receiver;
@@ -182,7 +181,7 @@ async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
 
 async fn handles_lists(receiver: Receiver) {
     let sources = bursts(receiver.url());
-    invoke::handles_groups(receiver, &sources, |_, sources| Forward::new(sources)).await;
+    invoke::handles_groups(receiver, &sources, "applied", |_, sources| Forward::new(sources)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -69,23 +69,6 @@ fn provided(example_folder: &str, name: &str, files: &[&str]) -> Result<String, 
     }
 }
 
-/// Returns the command of the function in Python, or why it cannot be run.
-pub async fn python_function() -> Result<Command, String> {
-    let command = python("invoke_handler.py").await?;
-    let program = command.as_std().get_program();
-    let imported = Command::new(program).args(["-c", "import boto3"]).stderr(Stdio::null()).status().await;
-    match imported.is_ok_and(|status| status.success()) {
-        true => Ok(command),
-        false => Err("boto3 is not installed; set PYTHON to \"$(.ci/tool boto3)/python\"".into()),
-    }
-}
-
-/// Returns the command of the function in TypeScript, or why it cannot be run.
-pub async fn node_function() -> Result<Command, String> {
-    let built = provided("", "invoke", &["invoke_handler.ts", "invoke_types.ts"])?;
-    node_on(&format!("{built}/invoke_handler.ts")).await
-}
-
 /// Returns the command of the receiver on Postgres, or why it cannot be run.
 pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
     let built = provided("postgres/", "postgres", &["receiver.ts"])?;

@@ -261,6 +261,34 @@ fn missing_or_forbidden_invoked_function_is_reported() {
     assert!(result == "not made" && says.contains("lambda:GetFunctionConfiguration"), "{says}");
 }
 
+/// The worker's role lists tables as `CommitTableArns` does.
+#[test]
+fn forbidden_table_of_answers_is_reported() {
+    let stack = well();
+    let sources = "[sources.shopify]\nprovider='shopify'\nsecrets=['s']\nhandler='forward'\n\
+                   forward={url='https://example.com/',secret='whsec_Zk93bTR6S2dRcTdUaHBY',commit=['totals','stock']}";
+    let document = json!({ "Parameter": { "Name": "/shop", "Type": "SecureString", "Version": 3, "Value": sources } });
+    stack.aws.answer("AmazonSSM.GetParameter", 200, document.to_string());
+    let [stock, totals] =
+        ["stock", "totals"].map(|name| format!("arn:aws:dynamodb:eu-central-1:123456789012:table/{name}"));
+    let asked = |allowed: &str| {
+        stack.deployed(&[("CommitTableArns", allowed)]);
+        let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+        ["commit stock", "commit totals"].map(|check| {
+            let finding = of(&told, check);
+            ["result", "says", "advice"].map(|name| finding[name].as_str().unwrap_or_default().to_owned())
+        })
+    };
+    let advice = format!("deploy with CommitTableArns='{totals},{stock}'");
+    let lacks = "the worker has no permission to write this table, so deliveries of shopify fail";
+    let [of_stock, of_totals] = asked(&totals);
+    assert_eq!(of_stock, ["wrong", lacks, &advice]);
+    assert_eq!(of_totals, ["ok", "the worker may write this table, for shopify", ""]);
+    let both = asked(&format!("{totals},{stock}"));
+    assert!(both.iter().all(|finding| finding[0] == "ok"), "{both:?}");
+    assert!(asked("").iter().all(|finding| finding[0] == "wrong"));
+}
+
 #[test]
 fn missing_table_permissions_are_named() {
     let stack = well();

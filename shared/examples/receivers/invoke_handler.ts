@@ -1,143 +1,67 @@
-// A Lambda function that the handler `invoke` calls. It keeps its state in DynamoDB.
+// A Lambda function that the handler `invoke` calls. What it answers is written with the delivery.
 //
-// On Lambda, which brings the AWS SDK, its handler is `invoke_handler.handler`, once it is JavaScript:
+// On Lambda, its handler is `invoke_handler.handler`, once it is JavaScript. It needs no packages and no rights:
 //
-//     npx esbuild invoke_handler.ts --bundle --platform=node --format=esm \
-//       --external:@aws-sdk/* --outfile=invoke_handler.mjs
+//     npx esbuild invoke_handler.ts --bundle --platform=node --format=esm --outfile=invoke_handler.mjs
 //
-// TOTALS_TABLE names a table whose partition key is the string `order`; its role needs
-// dynamodb:UpdateItem and dynamodb:PutItem there. On your own machine it stands in for
-// Lambda itself, with the table of `serializer local --env-file .env.local`:
+// TOTALS_TABLE names a table whose partition key is the string `order`; the template's
+// parameter `CommitTableArns` has the table's ARN. On your own machine it stands in for
+// Lambda itself, with the table of `serializer local --env-file .env.local` (Node 22.6 or newer):
 //
-//     npm install                                                  (Node 22.6 or newer)
 //     (set -a; . ./.env.local; PORT=3001 node --experimental-strip-types invoke_handler.ts)
 //
-// Each order has a row: what is known of it, the newest fencing token, and the ids that
-// were applied. Two writes make it right:
-//
-// 1. `claim` stores the token, unless the row has a newer one, and returns the row. From
-//    then on nothing lands under an older token: not that of a worker that was taken for
-//    dead, nor that of a call whose time was up and that still runs.
-// 2. `save` stores the order and the new ids together, only while the token is its own.
-//
-// A lost reply is recognised. If that of a write is lost, the SDK repeats it: both
-// conditions hold for the token that the first try left there, and the same values are
-// written. If the function's own answer is lost, the deliveries come again with a newer
-// token, and the row has their ids.
+// The worker writes `commit` in the transaction that settles the deliveries, under its
+// fencing token. So each delivery is counted once, although the function remembers neither
+// ids nor tokens: if an answer is lost, nothing was written, and the deliveries come again.
 
-import { ConditionalCheckFailedException, DynamoDBClient } from "@aws-sdk/client-dynamodb";
-import { DynamoDBDocumentClient, PutCommand, UpdateCommand } from "@aws-sdk/lib-dynamodb";
 import { createServer } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 import type { Answer, Deliveries, Delivery } from "./invoke_types.ts";
 
-const DYNAMODB = DynamoDBDocumentClient.from(new DynamoDBClient());
 const TABLE = process.env.TOTALS_TABLE;
-const KEPT = 30 * 86_400; // seconds; no less than the serializer's RETENTION_DAYS
 
-interface Row {
-  order: string;
-  fencing_token: number;
-  /** When each id was applied, in seconds. */
-  applied: Record<string, number>;
-  topic?: string;
-  total?: string;
-}
-
-/** Never wanted: it is parked. */
-class Rejected extends Error {}
-
-/** Not now: tried again, after so many seconds where they are given. */
-class Later extends Error {
-  after: number | undefined;
-
-  constructor(reason: string, after?: number) {
-    super(reason);
-    this.after = after;
-  }
-}
-
-/** What Lambda calls. Whatever else it throws is tried again too. */
+/** What Lambda calls. Whatever it throws is tried again. */
 export async function handler(event: Deliveries): Promise<Answer> {
-  try {
-    for (const line of await receive(event)) console.log(JSON.stringify(line));
-  } catch (reason) {
-    if (reason instanceof Rejected) return { outcome: "reject", error: reason.message };
-    if (reason instanceof Later) return { outcome: "retry", after: reason.after ?? null, error: reason.message };
-    throw reason;
+  const { source, entity_key, fencing_token, deliveries } = event;
+  if (deliveries.some((delivery) => delivery.topic === "app/uninstalled")) {
+    return { outcome: "reject", error: "nobody here wants to know" };
   }
-  return { outcome: "done" };
+  const order = Object.assign({}, ...deliveries.map(knownFrom));
+  for (const { id, delivery_id, topic, sequence, attempt, age } of deliveries) {
+    const line = { outcome: "done", id, delivery_id, source, topic, entity_key, sequence, fencing_token, attempt, age };
+    console.log(JSON.stringify(line));
+  }
+  return { outcome: "done", commit: [{ Update: update(entity_key, deliveries.length, order) }] };
 }
 
 /**
- * Yours: changes the order's row, which has at most 400 KB with its ids. To write other
- * rows with it, make `save` a `TransactWriteCommand`. What cannot be in there, such as a
- * mail, happens at least once: pass `delivery.id` on as an idempotency key.
+ * Yours: what a delivery says about its order. What DynamoDB cannot write, such as a mail,
+ * happens at least once: pass `delivery.id` on as an idempotency key.
  */
-function apply(row: Row, delivery: Delivery): void {
-  if (delivery.topic === "app/uninstalled") throw new Rejected("nobody here wants to know");
+function knownFrom(delivery: Delivery): Record<string, string> {
   const body = JSON.parse(Buffer.from(delivery.body, delivery.body_is_base64 ? "base64" : "utf8").toString("utf8"));
   // No provider keeps the sequence in which things happened.
-  if (delivery.age === "older") return;
-  row.topic = delivery.topic;
-  if (body.total_price) row.total = String(body.total_price);
+  if (delivery.age === "older") return {};
+  return { topic: delivery.topic, ...(body.total_price ? { total: String(body.total_price) } : {}) };
 }
 
-// ---- in order and once -----------------------------------------------------
-
-/** Applies each delivery that was not, all or none. */
-async function receive(event: Deliveries): Promise<object[]> {
-  const { source, entity_key, fencing_token } = event;
-  const row = await claim(entity_key, fencing_token);
-  const lines = event.deliveries.map((delivery) => {
-    const outcome = Object.hasOwn(row.applied, delivery.id) ? "repeated" : "applied";
-    if (outcome === "applied") {
-      apply(row, delivery);
-      row.applied[delivery.id] = Math.floor(Date.now() / 1000);
-    }
-    const { id, delivery_id, topic, sequence, attempt, age } = delivery;
-    return { outcome, id, delivery_id, source, topic, entity_key, sequence, fencing_token, attempt, age };
-  });
-  await save(row, fencing_token);
-  return lines;
-}
-
-async function claim(order: string, token: number): Promise<Row> {
-  const update = new UpdateCommand({
+/** Counts the deliveries, and stores what is known of the order. */
+function update(order: string, count: number, known: Record<string, string>): object {
+  const names = Object.keys(known);
+  const set = names.map((name) => `#${name} = :${name}`).join(", ");
+  return {
     TableName: TABLE,
-    Key: { order },
-    UpdateExpression: "SET fencing_token = :token",
-    ConditionExpression: "attribute_not_exists(fencing_token) OR fencing_token <= :token",
-    ExpressionAttributeValues: { ":token": token },
-    ReturnValues: "ALL_NEW",
-    ReturnValuesOnConditionCheckFailure: "ALL_OLD",
-  });
-  try {
-    const { Attributes } = await DYNAMODB.send(update);
-    return { applied: {}, ...Attributes } as Row;
-  } catch (failed) {
-    if (!(failed instanceof ConditionalCheckFailedException)) throw failed;
-    throw new Later(`token ${token} is older than ${failed.Item?.fencing_token?.N}`);
-  }
-}
-
-async function save(row: Row, token: number): Promise<void> {
-  const oldest = Date.now() / 1000 - KEPT;
-  row.applied = Object.fromEntries(Object.entries(row.applied).filter(([, at]) => at > oldest));
-  const put = new PutCommand({
-    TableName: TABLE,
-    Item: row,
-    ConditionExpression: "fencing_token = :token",
-    ExpressionAttributeValues: { ":token": token },
-  });
-  try {
-    await DYNAMODB.send(put);
-  } catch (failed) {
-    if (!(failed instanceof ConditionalCheckFailedException)) throw failed;
-    throw new Later(`token ${token} was replaced by a newer one`);
-  }
+    Key: { order: { S: order } },
+    UpdateExpression: `ADD deliveries :count${set && ` SET ${set}`}`,
+    ExpressionAttributeValues: {
+      ":count": { N: String(count) },
+      ...Object.fromEntries(names.map((name) => [`:${name}`, { S: known[name] }])),
+    },
+    // DynamoDB refuses an empty map.
+    ...(set && { ExpressionAttributeNames: Object.fromEntries(names.map((name) => [`#${name}`, name])) }),
+  };
 }
 
 // ---- on your own machine: what stands in for Lambda ------------------------

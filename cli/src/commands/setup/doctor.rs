@@ -1,5 +1,6 @@
 //! `serializer doctor`: checks a deployment, and prints how to fix each problem.
 
+mod committed;
 mod finding;
 mod invoked;
 mod rows;
@@ -138,6 +139,7 @@ impl Doctor {
         report.report([rows::sources(&sources)]);
         if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
             report.report(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
+            report.report(committed::tables(stack, sources));
         }
         report.report([rows::jobs(deployment).await]);
         if self.no_rows {

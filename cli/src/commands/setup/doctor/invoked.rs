@@ -81,16 +81,10 @@ async fn one(
 }
 
 /// Returns the function's ARN for an IAM policy. A function's plain name is completed with the stack's account and
-/// region. Returns `None` if these are needed and cannot be read from the stack's id.
+/// region.
 fn arn(function: &Function, stack: &Stack) -> Option<String> {
     if function.name().starts_with("arn:") {
         return Some(function.to_string());
     }
-    let mut parts = stack.id.split(':');
-    let (Some("arn"), Some(partition), Some(_), Some(region), Some(account)) =
-        (parts.next(), parts.next(), parts.next(), parts.next(), parts.next())
-    else {
-        return None;
-    };
-    Some(format!("arn:{partition}:lambda:{region}:{account}:function:{function}"))
+    stack.arn("lambda", &format!("function:{function}"))
 }
