@@ -13,7 +13,8 @@
 //! ```
 
 #[cfg(any(feature = "forward", feature = "invoke"))]
-mod commit;
+#[doc(hidden)]
+pub mod commit;
 pub mod event;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod excerpt;

@@ -26,7 +26,7 @@ const KINDS: [&str; 4] = ["Put", "Update", "Delete", "ConditionCheck"];
 const TYPES: &str = "S, N, B, SS, NS, BS, L, M, BOOL or NULL";
 
 /// Returns the writes of the list `commit` in an answer, or what is wrong with the list.
-pub(super) fn writes(commit: &Value) -> Result<Vec<Write>, String> {
+pub fn writes(commit: &Value) -> Result<Vec<Write>, String> {
     let items = commit.as_array().ok_or("`commit` must be a list of items as in DynamoDB's TransactWriteItems")?;
     if items.len() > MOST {
         return Err(format!("`commit` has {} writes; at most {MOST} fit into the transaction", items.len()));
