@@ -1,10 +1,6 @@
 //! Leases among processes whose clocks are wrong by up to a day. The store's time decides.
 
-use tests::{
-    clock::TokioClock,
-    dated::{DatedTable, WrongClock},
-    prelude::*,
-};
+use tests::{clock::TokioClock, dated::DatedTable, prelude::*};
 use webhook_serializer::{engine::store::Store, leases::LeaseError};
 
 const SECOND: i64 = 1000;
@@ -37,13 +33,13 @@ impl Place {
     async fn new(phase: u64) -> Self {
         let clock = TokioClock::start();
         clock.sleep(Duration::from_millis(phase)).await;
-        let mut world = World::by(WrongClock(clock, 0).env(1));
+        let mut world = World::by(Env::new(clock, SeededRandom::new(1)));
         let table = world.break_table(|_| Fault::Slow(Duration::from_millis(3)));
         Self { clock, world, table }
     }
 
     fn process(&self, ahead: i64) -> (Leases, Env) {
-        let env = WrongClock(self.clock, ahead).env(ahead.unsigned_abs() + 7);
+        let env = ShiftedClock::ahead(self.clock, ahead).env(ahead.unsigned_abs() + 7);
         let table = Arc::new(DatedTable::new(self.world.table.clone(), &env, self.clock));
         (Leases::new(Store::new(table, env.clone()), "a process").observed_by(self.world.events.clone()), env)
     }
@@ -102,36 +98,13 @@ async fn only_first_lease_by_wrong_clock_costs_third_request() {
     }
 }
 
-/// A clock that can be set forward. The time that it skips counts as passed, as after a freeze.
-#[derive(Clone)]
-struct Settable(TokioClock, Arc<Mutex<Duration>>);
-
-impl Settable {
-    fn skipped(&self) -> Duration {
-        *self.1.lock().expect("no one panics while holding this")
-    }
-}
-
-impl Clock for Settable {
-    fn now(&self) -> Timestamp {
-        self.0.now() + self.skipped()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic() + self.skipped()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
-
-/// At its first start, sets the clock of its process forward. At each start, checks that other processes see that the
+/// At its first start, sets the clock of its process forward. The time that the clock skips counts as passed, as after a
+/// freeze. At each start, checks that other processes see that the
 /// lease runs.
 struct SetsForward {
     memory: Arc<MemoryTable>,
     others: Env,
-    clock: Settable,
+    clock: ShiftedClock,
     skipped: Duration,
     starts: AtomicU64,
 }
@@ -143,7 +116,7 @@ impl Handler for SetsForward {
         let number = self.starts.fetch_add(1, Relaxed);
         assert!(state.held.expect("it is held").runs(self.others.now()), "{:?}, start {number}", self.skipped);
         if number == 0 {
-            *self.clock.1.lock().expect("no one panics while holding this") = self.skipped;
+            self.clock.pass(self.skipped);
         }
         Ok(Outcome::Done)
     }
@@ -153,15 +126,16 @@ impl Handler for SetsForward {
 #[tokio::test(start_paused = true)]
 async fn clock_set_forward_during_handler_lets_nobody_in_beside_the_next_one() {
     for skipped in [seconds(10), seconds(60), seconds(17 * 60), seconds(86_400)] {
-        let clock = Settable(TokioClock::start(), Arc::default());
+        let right = TokioClock::start();
+        let clock = ShiftedClock::new(right);
         let env = Env::new(clock.clone(), SeededRandom::new(1));
         let mut world = World::by(env.clone());
         world.function_time = 2 * seconds(86_400);
-        world.table = Arc::new(DatedTable::new(world.memory.clone(), &env, clock.0));
+        world.table = Arc::new(DatedTable::new(world.memory.clone(), &env, right));
         world.append_all(entity().as_str(), 1..=4).await;
         let handler = SetsForward {
             memory: world.memory.clone(),
-            others: WrongClock(clock.0, 0).env(2),
+            others: Env::new(right, SeededRandom::new(2)),
             clock,
             skipped,
             starts: AtomicU64::new(0),
@@ -175,7 +149,7 @@ async fn clock_set_forward_during_handler_lets_nobody_in_beside_the_next_one() {
 #[tokio::test]
 async fn embedded_dynamodb_dates_its_replies() {
     let testbed = TestBed::start().await;
-    let env = WrongClock(TokioClock::start(), 0).env(1);
+    let env = Env::new(TokioClock::start(), SeededRandom::new(1));
     let store = testbed.engines.connect(&env, None).store;
     assert_eq!(store.entity(&entity(), seconds(5)).await, Ok(None));
     let by_machine = Env::system().now();

@@ -4,7 +4,7 @@ mod due;
 mod function;
 mod night;
 
-use tests::{dated::WrongClock, prelude::*};
+use tests::prelude::*;
 use webhook_serializer::{
     jobs::{
         Context, Missed, OnCrash, Outcome, roster,
@@ -27,7 +27,7 @@ async fn eight_schedulers_with_skewed_clocks_run_a_tick_once() {
     let instances: Vec<Ticker> = (0..8)
         .map(|number| {
             let ahead = (MINUTE * number / 7).as_millis() as i64;
-            night.ticker_by(job(), &On, WrongClock(night.clock, ahead).env(u64::from(number)))
+            night.ticker_by(job(), &On, ShiftedClock::ahead(night.clock, ahead).env(u64::from(number)))
         })
         .collect();
     let invoke = async |number: u32| {

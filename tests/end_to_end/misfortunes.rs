@@ -103,36 +103,10 @@ async fn commit_refused_as_invalid_counts_as_failed_attempt() {
     assert_eq!((world.events.taken_over(), world.events.lost()), (0, 0), "no worker was held for dead");
 }
 
-#[derive(Debug, Clone)]
-struct Jumping {
-    clock: TokioClock,
-    frozen: Arc<AtomicU64>,
-}
-
-impl Jumping {
-    fn frozen(&self) -> Duration {
-        Duration::from_secs(self.frozen.load(Relaxed))
-    }
-}
-
-impl Clock for Jumping {
-    fn now(&self) -> Timestamp {
-        self.clock.now() + self.frozen()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.clock.monotonic() + self.frozen()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.clock.sleep(duration)
-    }
-}
-
 /// A client that freezes beyond its lease while its socket holds the first page. Another worker processes the
 /// order meanwhile.
 struct Freezing {
-    clock: Jumping,
+    clock: ShiftedClock,
     thawed: AtomicBool,
     other: Drainer,
 }
@@ -141,7 +115,7 @@ impl Layer for Freezing {
     async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
         let reply = request.of(inner).await;
         if matches!(request, Request::Query(_)) && !self.thawed.swap(true, Relaxed) {
-            self.clock.frozen.fetch_add(20, Relaxed);
+            self.clock.pass(Duration::from_secs(20));
             let deadline = self.clock.monotonic() + Duration::from_secs(60);
             let acknowledgement = self.other.process(&received(), deadline, &SuspectGate::new(1)).await;
             assert_eq!(acknowledgement, Acknowledgement::Delete);
@@ -152,7 +126,7 @@ impl Layer for Freezing {
 
 #[tokio::test(start_paused = true)]
 async fn frozen_worker_starts_no_handler_after_take_over() {
-    let clock = Jumping { clock: TokioClock::start(), frozen: Arc::default() };
+    let clock = ShiftedClock::new(TokioClock::start());
     let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;
     let other = world.drainer(Done);

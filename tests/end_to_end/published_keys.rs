@@ -73,35 +73,12 @@ async fn answer_telling(
     answer
 }
 
-/// The paused clock, and the time that passes during work that does not wait.
-#[derive(Clone)]
-struct Passing(Arc<TokioClock>, Arc<Mutex<Duration>>);
-
-impl Passing {
-    fn passed(&self) -> Duration {
-        *self.1.lock().expect("no panic under the lock")
-    }
-}
-
-impl Clock for Passing {
-    fn now(&self) -> Timestamp {
-        self.0.now() + self.passed()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic() + self.passed()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
-
-struct Slow(Passing);
+/// Keys that take 900 ms to find, without waiting.
+struct Slow(ShiftedClock);
 
 impl Keys for Slow {
     fn find(&self, at: &Address) -> Option<Bytes> {
-        *self.0.1.lock().expect("no panic under the lock") = Duration::from_millis(900);
+        self.0.pass(Duration::from_millis(900));
         DevelopmentKeys.find(at)
     }
 
@@ -111,7 +88,7 @@ impl Keys for Slow {
 }
 
 async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
-    let clock = Passing(Arc::new(TokioClock::start()), Arc::default());
+    let clock = ShiftedClock::new(TokioClock::start());
     let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.break_table(move |_| fault.clone());
     let sources = Arc::new(

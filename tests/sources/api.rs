@@ -106,23 +106,6 @@ fn parameter_with(secret: &str) -> Reply {
     Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
 }
 
-/// The system clock, ahead by a duration that the test sets.
-struct Ahead(SystemClock, Arc<Mutex<Duration>>);
-
-impl Clock for Ahead {
-    fn now(&self) -> Timestamp {
-        self.0.now() + *self.1.lock().unwrap()
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic() + *self.1.lock().unwrap()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
-
 #[tokio::test]
 async fn sources_document_is_read_by_signed_request() {
     let document = document(&[("shop", SECRET)]);
@@ -178,9 +161,9 @@ async fn document_read_error_omits_the_service_message() {
 
 #[tokio::test]
 async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
-    let ahead = Arc::default();
-    let env = Env::new(Ahead(SystemClock::start(), Arc::clone(&ahead)), SeededRandom::new(1));
-    let pass = || *ahead.lock().unwrap() += SPACING;
+    let clock = ShiftedClock::new(SystemClock::start());
+    let env = clock.clone().env(1);
+    let pass = || clock.pass(SPACING);
     let stand_in = StandIn::start(parameter_with(SECRET)).await;
     let live = stand_in.open(parameter(), &env).await.unwrap();
     let first = live.current();

@@ -1,39 +1,14 @@
-//! A store whose replies have a `Date`, and processes whose clocks are wrong.
+//! A store whose replies have a `Date`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use webhook_serializer::{
     protocol::table::{Table, TableError},
     testing::clock::TokioClock,
-    time::{Clock, Env, SeededRandom, Timestamp},
+    time::{Clock, Env, Timestamp},
 };
 
 use crate::forwarding::{Forwarding, Layer, Reply, Request};
-
-/// A clock that is ahead by a number of milliseconds, or behind if the number is negative.
-#[derive(Debug, Clone, Copy)]
-pub struct WrongClock(pub TokioClock, pub i64);
-
-impl WrongClock {
-    pub fn env(self, seed: u64) -> Env {
-        Env::new(self, SeededRandom::new(seed))
-    }
-}
-
-impl Clock for WrongClock {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_millis(self.0.now().as_millis().saturating_add_signed(self.1))
-    }
-
-    fn monotonic(&self) -> Duration {
-        self.0.monotonic()
-    }
-
-    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
-        self.0.sleep(duration)
-    }
-}
 
 pub type DatedTable = Forwarding<Dates>;
 

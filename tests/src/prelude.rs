@@ -1,7 +1,7 @@
 //! The names that most tests use.
 
 pub use crate::{
-    clock::TokioClock,
+    clock::{ShiftedClock, TokioClock},
     deployment::{Collector, LocalDeployment},
     faults::{Call, Fault, FaultyQueue, FaultyTable},
     handlers::{Counting, Done, Scripted, Slow, answering, failing, rejecting},

@@ -1,7 +1,10 @@
 //! A clock based on tokio's. While tokio's clock is paused, a sleep of hours returns at
 //! once, and each run of a test sees the same times.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -31,6 +34,52 @@ impl Clock for TokioClock {
 
     fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
         Box::pin(tokio::time::sleep_until(Instant::now() + duration))
+    }
+}
+
+/// A clock that a test shifts against another one.
+#[derive(Clone)]
+pub struct ShiftedClock {
+    clock: Arc<dyn Clock>,
+    ahead: i64,
+    passed: Arc<Mutex<Duration>>,
+}
+
+impl ShiftedClock {
+    pub fn new(clock: impl Clock) -> Self {
+        Self { clock: Arc::new(clock), ahead: 0, passed: Arc::default() }
+    }
+
+    /// Creates a clock whose time is this many milliseconds ahead, or behind if the number is negative.
+    pub fn ahead(clock: impl Clock, ahead: i64) -> Self {
+        Self { ahead, ..Self::new(clock) }
+    }
+
+    /// Lets time pass that ends no sleep, as while a process is frozen.
+    pub fn pass(&self, time: Duration) {
+        *self.passed.lock().expect("no one panics while holding this") += time;
+    }
+
+    pub fn env(self, seed: u64) -> Env {
+        Env::new(self, SeededRandom::new(seed))
+    }
+
+    fn passed(&self) -> Duration {
+        *self.passed.lock().expect("no one panics while holding this")
+    }
+}
+
+impl Clock for ShiftedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis((self.clock.now() + self.passed()).as_millis().saturating_add_signed(self.ahead))
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.clock.monotonic() + self.passed()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        self.clock.sleep(duration)
     }
 }
 
