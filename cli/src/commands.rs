@@ -4,6 +4,7 @@ pub mod confirm;
 pub mod interrupt;
 pub mod look;
 pub mod mend;
+pub mod program;
 pub mod reason;
 pub mod selection;
 pub mod setup;

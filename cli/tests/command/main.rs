@@ -8,6 +8,7 @@ mod endpoint;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod invoke;
+mod jobs;
 mod leases;
 mod listen;
 mod listen_to;

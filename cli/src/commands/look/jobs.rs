@@ -1,4 +1,6 @@
-//! `serializer jobs`: lists the registered jobs, or requests a run of one.
+//! `serializer jobs`: lists the registered jobs, requests a run of one, or runs a program once for each tick.
+
+mod once;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,8 @@ pub struct Jobs {
 enum Action {
     /// Run a job within a minute, even if the job is switched off
     Run(Run),
+    /// Run a program once for each tick of a schedule, however many hosts call this
+    Once(once::Once),
 }
 
 #[derive(Debug, Args)]
@@ -54,6 +58,7 @@ impl Jobs {
     pub async fn run(self) -> Result<ExitCode> {
         match self.action {
             Some(Action::Run(run)) => run.run().await,
+            Some(Action::Once(once)) => once.run().await,
             None => self.list.run().await,
         }
     }

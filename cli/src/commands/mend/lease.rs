@@ -1,6 +1,5 @@
 //! `serializer lease`: shows leases, runs a program under a lease, or ends a lease by force.
 
-mod program;
 mod run;
 
 use std::process::ExitCode;

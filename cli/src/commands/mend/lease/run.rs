@@ -1,10 +1,9 @@
 //! `serializer lease run`: holds the lease of a key while a program runs.
 
 use std::{
-    ffi::{OsStr, OsString},
-    io::{self, ErrorKind},
+    ffi::OsString,
     os::unix::process::CommandExt,
-    process::{Command, ExitCode, ExitStatus},
+    process::{Command, ExitCode},
     time::Duration,
 };
 
@@ -17,23 +16,14 @@ use webhook_serializer::{
     protocol::entity::EntityKey,
 };
 
-use super::{
-    leases,
-    program::{Program, Signals, ending_with_this_process},
+use super::leases;
+use crate::commands::{
+    program::{LOST, Program, Signals, code_of, ending_with_this_process, not_started},
+    target::Target,
 };
-use crate::commands::target::Target;
 
 /// The exit code if another holder has the lease. The program was not started.
 const HELD: u8 = 75;
-
-/// The exit code if the lease was lost. The program's process group was killed, unless the program had already ended.
-const LOST: u8 = 76;
-
-/// The exit code with which shells report a program that exists but cannot be executed.
-const NOT_EXECUTABLE: u8 = 126;
-
-/// The exit code with which shells report a program that was not found.
-const NOT_FOUND: u8 = 127;
 
 #[derive(Debug, Args)]
 #[command(
@@ -94,12 +84,12 @@ impl Run {
             Ok(running) => running,
             Err(error) => {
                 guard.release().await?;
-                return Ok(not_started(program, &error));
+                return Ok(ExitCode::from(not_started(program, &error)));
             }
         };
         let (lost, end) = match guard.hold(running.wait(&mut signals)).await {
             Ok(status) => {
-                let code = code_of(status?);
+                let code = ExitCode::from(code_of(status?));
                 match guard.release().await {
                     Ok(()) => return Ok(code),
                     Err(LeaseError::Lost) => (LeaseError::Lost, "had ended before"),
@@ -142,17 +132,6 @@ impl Exec {
         let error = Command::new(program).args(arguments).exec();
         // The failed call has reset SIGPIPE, which would end this process if nobody reads the message.
         SigSet::from(Signal::SIGPIPE).thread_block()?;
-        Ok(not_started(program, &error))
+        Ok(ExitCode::from(not_started(program, &error)))
     }
-}
-
-fn not_started(program: &OsStr, error: &io::Error) -> ExitCode {
-    output::complain(format_args!("{} cannot be started: {error}", program.to_string_lossy()));
-    ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE })
-}
-
-fn code_of(status: ExitStatus) -> ExitCode {
-    use std::os::unix::process::ExitStatusExt;
-    let code = status.code().or_else(|| Some(128 + status.signal()?));
-    ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }

@@ -1,6 +1,13 @@
 //! Runs a program in a separate process group, passes signals on to it, and lends it the terminal.
 
-use std::{ffi::OsStr, fs::File, future::poll_fn, io, process::ExitStatus, task::Poll};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    future::poll_fn,
+    io::{self, ErrorKind},
+    process::ExitStatus,
+    task::Poll,
+};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::{
@@ -12,11 +19,22 @@ use tokio::{
     signal::unix::{Signal as Arrivals, SignalKind, signal},
 };
 
+use serializer::output;
+
+/// The exit code if the lease was lost. The program's process group was killed, unless the program had already ended.
+pub const LOST: u8 = 76;
+
+/// The exit code with which shells report a program that exists but cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// The exit code with which shells report a program that was not found.
+const NOT_FOUND: u8 = 127;
+
 /// A program in a separate process group. Dropping the value before the program has ended kills the group.
 ///
 /// In a terminal, the group runs in the background. SIGTTIN stops a program that reads from the terminal. The program
 /// then gets the foreground, and this process takes the foreground back at the end.
-pub(super) struct Program {
+pub struct Program {
     child: Child,
     group: Pid,
     has_ended: bool,
@@ -48,7 +66,7 @@ const PASSED_ON: &[Signal] = &[
     Signal::STKFLT,
 ];
 
-pub(super) struct Signals {
+pub struct Signals {
     passed_on: Vec<(Signal, Arrivals)>,
     /// Receives the terminal's Ctrl-Z signal. This signal is not passed on, because a suspended program would lose its
     /// lease.
@@ -57,7 +75,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    pub(super) fn listen() -> io::Result<Self> {
+    pub fn listen() -> io::Result<Self> {
         let arrivals = |signal_: Signal| signal(SignalKind::from_raw(signal_.as_raw()));
         let passed_on = PASSED_ON.iter().map(|passed_on| Ok((*passed_on, arrivals(*passed_on)?)));
         Ok(Self {
@@ -82,26 +100,26 @@ async fn next(passed_on: &mut [(Signal, Arrivals)]) -> Signal {
 ///
 /// Only Linux offers this. The process must ask for it itself, so `lease exec` does, and then becomes the program.
 #[cfg(target_os = "linux")]
-pub(super) fn ending_with_this_process(program: &OsStr) -> Command {
+pub fn ending_with_this_process(program: &OsStr) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.args(["lease", "exec", &std::process::id().to_string(), "--"]).arg(program);
     command
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn ending_with_this_process(program: &OsStr) -> Command {
+pub fn ending_with_this_process(program: &OsStr) -> Command {
     Command::new(program)
 }
 
 impl Program {
-    pub(super) fn start(mut command: Command) -> io::Result<Self> {
+    pub fn start(mut command: Command) -> io::Result<Self> {
         let child = command.process_group(0).spawn()?;
         let id = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = id.ok_or_else(|| io::Error::other("it has no process id"))?;
         Ok(Self { child, group, has_ended: false, terminal: None })
     }
 
-    pub(super) async fn wait(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
+    pub async fn wait(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let status = loop {
             tokio::select! {
                 status = self.child.wait() => break status?,
@@ -115,7 +133,7 @@ impl Program {
         Ok(status)
     }
 
-    pub(super) async fn kill(&mut self) -> io::Result<()> {
+    pub async fn kill(&mut self) -> io::Result<()> {
         self.signal(Signal::KILL);
         self.child.wait().await?;
         self.has_ended = true;
@@ -168,4 +186,17 @@ impl Drop for Program {
             self.signal(Signal::KILL);
         }
     }
+}
+
+/// Says that `program` could not be started. Returns the exit code with which shells report this.
+pub fn not_started(program: &OsStr, error: &io::Error) -> u8 {
+    output::complain(format_args!("{} cannot be started: {error}", program.to_string_lossy()));
+    if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }
+}
+
+/// Returns the exit code of a program, or 128 and the number of the signal that ended it, as shells do.
+pub fn code_of(status: ExitStatus) -> u8 {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }

@@ -1,0 +1,156 @@
+//! `serializer jobs once`: runs a program once for each tick, however many hosts call it.
+
+use std::{
+    ffi::OsString,
+    process::ExitCode,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, ValueEnum};
+use serializer::{
+    output, say,
+    view::job::{holder, last, next, result, time},
+};
+use webhook_serializer::{
+    handler::Isolation,
+    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, roster, switch::Switch},
+    protocol::{state::HolderInfo, tick::TickOutcome},
+    telemetry::Quiet,
+};
+
+use crate::commands::{
+    program::{LOST, Program, Signals, code_of, ending_with_this_process, not_started},
+    target::{Deployment, Target},
+};
+
+/// The longest time that a program may run.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Call it on each host, more often than the schedule says, with the same schedule everywhere:\n\n  \
+                       * * * * *  serializer jobs once nightly-report --stack shop --schedule '0 3 * * *' -- python3 report.py\n\n\
+                       The first call that finds a tick due runs the program; the others end at once with exit code 0.\n\
+                       The program's environment has SERIALIZER_JOB, SERIALIZER_TICK (when the tick was due, the same for\n\
+                       each start) and SERIALIZER_TOKEN, the fencing token.\n\n\
+                       The job's lease is renewed while the program runs, for at most a day. If the host dies, a later call\n\
+                       runs the tick again, unless --on-crash is skip; a tick starts three times at most. A program that\n\
+                       fails is recorded, and its tick does not run again. `serializer jobs` shows schedule and result.\n\n\
+                       The name must not be that of a job in Rust. The program's exit code is passed on. Besides:\n  \
+                       76   the job's lease was lost; the program was killed; another host may run it already\n  \
+                       126  the program exists, but cannot be executed\n  \
+                       127  the program was not found"
+)]
+pub struct Once {
+    /// The job's name: a-z, 0-9, - and _
+    name: String,
+    /// When it is due: five cron fields, or a rate such as `every 6 hours`
+    #[arg(long)]
+    schedule: String,
+    /// The time zone of the cron fields, such as Europe/Berlin; by default UTC
+    #[arg(long, value_name = "NAME")]
+    zone: Option<String>,
+    /// Whether a tick runs again if its host died
+    #[arg(long, value_enum, default_value_t = Crash::Again)]
+    on_crash: Crash,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Crash {
+    Again,
+    Skip,
+}
+
+impl From<Crash> for OnCrash {
+    fn from(crash: Crash) -> Self {
+        match crash {
+            Crash::Again => Self::Again,
+            Crash::Skip => Self::Skip,
+        }
+    }
+}
+
+impl Once {
+    pub async fn run(self) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let (env, store) = (&deployment.env, &deployment.parts.store);
+        let code = Arc::new(Mutex::new(None));
+        let program: Arc<[OsString]> = self.program.into();
+        let shown = program.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
+        let ended = code.clone();
+        let start = move |context: Context| {
+            let (program, ended) = (program.clone(), ended.clone());
+            async move {
+                let (code, done) = run_for(&context, &program).await?;
+                *ended.lock().expect("no one panics while holding this") = Some(code);
+                done
+            }
+        };
+        let mut job = Job::new(&self.name, &self.schedule, start).on_crash(self.on_crash.into());
+        if let Some(zone) = &self.zone {
+            job = job.in_zone(zone);
+        }
+        let ticker = Ticker::new(store.clone(), &Jobs::new().add(job), LONGEST, &Switch::On, HolderInfo::new(&shown))
+            // Its sources repeat its text.
+            .map_err(|error| anyhow!("{error}"))?
+            .observed_by(Arc::new(Quiet))
+            .isolated(Isolation::Inline);
+        let report = ticker.tick(env.now(), env.monotonic() + LONGEST).await?;
+        if let Some((_, error)) = report.errors.into_iter().next() {
+            return Err(error.into());
+        }
+        for run in &report.ran {
+            say!("{} of {} {}", self.name, time(run.tick), run.ending);
+        }
+        match report.ran.last().map(|run| run.ending) {
+            None => not_run(&deployment, &self.name).await,
+            Some(TickOutcome::Crashed) => {
+                output::complain(
+                    "the job's lease was lost; the program was killed, and another host may run it already",
+                );
+                Ok(ExitCode::from(LOST))
+            }
+            Some(TickOutcome::Done) => Ok(ExitCode::SUCCESS),
+            Some(_) => Ok(ExitCode::from(code.lock().expect("no one panics while holding this").unwrap_or(1))),
+        }
+    }
+}
+
+/// Runs the program for one tick. Returns its exit code, and whether the tick is done. The program is killed if this
+/// future is dropped.
+async fn run_for(context: &Context, program: &[OsString]) -> Result<(u8, Result<(), JobError>), JobError> {
+    let (program, arguments) = program.split_first().ok_or("no program was given: write it after `--`")?;
+    let mut signals = Signals::listen()?;
+    let mut command = ending_with_this_process(program);
+    command.args(arguments).env("SERIALIZER_JOB", context.job());
+    command.env("SERIALIZER_TICK", time(context.tick())).env("SERIALIZER_TOKEN", context.token().to_string());
+    let code = match Program::start(command) {
+        Ok(mut running) => code_of(running.wait(&mut signals).await?),
+        Err(error) => not_started(program, &error),
+    };
+    let done = if code == 0 { Ok(()) } else { Err(format!("exit code {code}").into()) };
+    Ok((code, done))
+}
+
+/// Says why the program was not run.
+async fn not_run(deployment: &Deployment, name: &str) -> Result<ExitCode> {
+    let now = deployment.env.now();
+    let jobs = roster::listed(&deployment.parts.store).await?;
+    let Some(job) = jobs.iter().find(|job| job.name == name) else { bail!("the job `{name}` has no row") };
+    match holder(job, now) {
+        by if by.is_empty() => {
+            let before = last(job);
+            let before = if before.is_empty() { String::new() } else { format!("; {before} {}", result(job)) };
+            say!("{name} has nothing to run; next {}{before}", next(job, now));
+        }
+        by => say!("{name} is held by {by}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}

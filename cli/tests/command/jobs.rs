@@ -1,0 +1,50 @@
+//! `serializer jobs once`.
+
+use std::{collections::BTreeSet, fs};
+
+use crate::running::{Local, complained, folder, printed, serializer};
+
+/// A tick may begin while the calls run, so the calls may run two ticks, but each once.
+#[test]
+fn program_runs_once_for_a_tick_whoever_calls() {
+    let local = Local::start(&[]);
+    let folder = folder();
+    let runs = folder.path().join("runs");
+    let script = format!("echo $SERIALIZER_JOB $SERIALIZER_TICK >> {}", runs.display());
+    let call = ["jobs", "once", "nightly", &local.target, "--schedule", "* * * * *", "--", "sh", "-c", &script];
+    let calls: Vec<_> = (0..6).map(|_| serializer(&call).spawn().expect("it starts")).collect();
+    for call in calls {
+        let done = call.wait_with_output().expect("it ends");
+        assert!(done.status.success(), "{done:?}");
+    }
+    let runs = fs::read_to_string(runs).expect("one of them ran it");
+    let ticks: BTreeSet<&str> = runs.lines().collect();
+    assert_eq!(runs.lines().count(), ticks.len(), "{runs}");
+    assert!(ticks.len() <= 2 && ticks.iter().all(|tick| tick.starts_with("nightly 20")), "{runs}");
+    let listed = printed(&local.ran(&["jobs"]));
+    assert!(listed.contains("nightly") && listed.contains("done"), "{listed}");
+}
+
+#[test]
+fn failure_of_the_program_is_recorded_and_its_exit_code_returned() {
+    let local = Local::start(&[]);
+    for (name, program, code) in [("fails", &["sh", "-c", "exit 3"][..], 3), ("missing", &["no-such-program"], 127)] {
+        let call = [&["jobs", "once", name, "--schedule", "every minute", "--"][..], program].concat();
+        let done = local.ran(&call);
+        assert_eq!(done.status.code(), Some(code), "{done:?}");
+        let listed = printed(&local.ran(&["jobs"]));
+        let row = listed.lines().find(|line| line.starts_with(name)).expect("it is listed");
+        assert!(row.contains(&format!("exit code {code}")), "{row}");
+    }
+}
+
+#[test]
+fn program_that_is_not_due_is_not_started() {
+    let local = Local::start(&[]);
+    let done = local.ran(&["jobs", "once", "yearly", "--schedule", "0 0 29 2 *", "--", "echo", "started"]);
+    let said = printed(&done);
+    assert!(done.status.success() && said.contains("yearly has nothing to run; next 20"), "{done:?}");
+    assert!(!said.contains("started"), "{said}");
+    let refused = complained(&local.ran(&["jobs", "once", "a", "--schedule", "*/7 * * * *", "--", "true"]));
+    assert_eq!(refused.matches("Write `every 7 minutes`").count(), 1, "{refused}");
+}
