@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, fs};
 
+use serde_json::Value;
+
 use crate::running::{Local, complained, folder, printed, serializer};
 
 /// A tick may begin while the calls run, so the calls may run two ticks, but each once.
@@ -36,6 +38,20 @@ fn failure_of_the_program_is_recorded_and_its_exit_code_returned() {
         let row = listed.lines().find(|line| line.starts_with(name)).expect("it is listed");
         assert!(row.contains(&format!("exit code {code}")), "{row}");
     }
+}
+
+/// A host that shuts down ends the program by a signal.
+#[test]
+fn tick_of_a_killed_program_is_not_recorded() {
+    let local = Local::start(&[]);
+    let done = local.ran(&["jobs", "once", "nightly", "--schedule", "* * * * *", "--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(done.status.code(), Some(143), "{done:?}");
+    assert!(complained(&done).contains("was ended by a signal"), "{done:?}");
+    let listed = printed(&local.ran(&["jobs", "--json"]));
+    let job: Value = serde_json::from_str(&listed).expect("one job");
+    assert_eq!((&job["result"], &job["starts"]), (&Value::Null, &1.into()), "{job}");
+    let next = printed(&local.ran(&["jobs", "once", "nightly", "--schedule", "* * * * *", "--", "echo", "started"]));
+    assert!(next.contains("nightly is held by sh") && !next.contains("started"), "{next}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::{
     ffi::OsString,
+    future::pending,
+    os::unix::process::ExitStatusExt,
     process::ExitCode,
     sync::{Arc, Mutex},
     time::Duration,
@@ -13,6 +15,7 @@ use serializer::{
     output, say,
     view::job::{holder, last, next, result, time},
 };
+use tokio::sync::Notify;
 use webhook_serializer::{
     handler::Isolation,
     jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, roster, switch::Switch},
@@ -35,9 +38,10 @@ const LONGEST: Duration = Duration::from_secs(86_400);
                        The first call that finds a tick due runs the program; the others end at once with exit code 0.\n\
                        The program's environment has SERIALIZER_JOB, SERIALIZER_TICK (when the tick was due, the same for\n\
                        each start) and SERIALIZER_TOKEN, the fencing token.\n\n\
-                       The job's lease is renewed while the program runs, for at most a day. If the host dies, a later call\n\
-                       runs the tick again, unless --on-crash is skip; a tick starts three times at most. A program that\n\
-                       fails is recorded, and its tick does not run again. `serializer jobs` shows schedule and result.\n\n\
+                       The job's lease is renewed while the program runs, for at most a day. If the host dies or a signal\n\
+                       ends the program, a later call runs the tick again, unless --on-crash is skip; a tick starts three\n\
+                       times at most. Any other failure is recorded, and the tick does not run again. `serializer jobs`\n\
+                       shows schedule and result.\n\n\
                        The name must not be that of a job in Rust. The program's exit code is passed on. Besides:\n  \
                        76   the job's lease was lost; the program was killed; another host may run it already\n  \
                        126  the program exists, but cannot be executed\n  \
@@ -82,15 +86,20 @@ impl Once {
         let deployment = self.target.connect().await?;
         let (env, store) = (&deployment.env, &deployment.parts.store);
         let code = Arc::new(Mutex::new(None));
+        let killed = Arc::new(Notify::new());
         let program: Arc<[OsString]> = self.program.into();
         let shown = program.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
-        let ended = code.clone();
+        let (ended, by_signal) = (code.clone(), killed.clone());
         let start = move |context: Context| {
-            let (program, ended) = (program.clone(), ended.clone());
+            let (program, ended, by_signal) = (program.clone(), ended.clone(), by_signal.clone());
             async move {
-                let (code, done) = run_for(&context, &program).await?;
-                *ended.lock().expect("no one panics while holding this") = Some(code);
-                done
+                let run = run_for(&context, &program).await?;
+                *ended.lock().expect("no one panics while holding this") = Some(run.code);
+                if run.is_killed {
+                    by_signal.notify_one();
+                    pending::<()>().await;
+                }
+                if run.code == 0 { Ok(()) } else { Err(JobError::from(format!("exit code {}", run.code))) }
             }
         };
         let mut job = Job::new(&self.name, &self.schedule, start).on_crash(self.on_crash.into());
@@ -102,7 +111,16 @@ impl Once {
             .map_err(|error| anyhow!("{error}"))?
             .observed_by(Arc::new(Quiet))
             .isolated(Isolation::Inline);
-        let report = ticker.tick(env.now(), env.monotonic() + LONGEST).await?;
+        let report = tokio::select! {
+            report = ticker.tick(env.now(), env.monotonic() + LONGEST) => report?,
+            () = killed.notified() => {
+                output::complain(format_args!(
+                    "{shown} was ended by a signal, so the tick counts as crashed; once the lease has expired, a later \
+                     call decides about it"
+                ));
+                return Ok(ExitCode::from(code.lock().expect("no one panics while holding this").unwrap_or(1)));
+            }
+        };
         if let Some((_, error)) = report.errors.into_iter().next() {
             return Err(error.into());
         }
@@ -123,20 +141,26 @@ impl Once {
     }
 }
 
-/// Runs the program for one tick. Returns its exit code, and whether the tick is done. The program is killed if this
-/// future is dropped.
-async fn run_for(context: &Context, program: &[OsString]) -> Result<(u8, Result<(), JobError>), JobError> {
+struct ProgramRun {
+    code: u8,
+    /// The program was ended by a signal, as when its host shuts down.
+    is_killed: bool,
+}
+
+/// Runs the program for one tick. The program is killed if this future is dropped.
+async fn run_for(context: &Context, program: &[OsString]) -> Result<ProgramRun, JobError> {
     let (program, arguments) = program.split_first().ok_or("no program was given: write it after `--`")?;
     let mut signals = Signals::listen()?;
     let mut command = ending_with_this_process(program);
     command.args(arguments).env("SERIALIZER_JOB", context.job());
     command.env("SERIALIZER_TICK", time(context.tick())).env("SERIALIZER_TOKEN", context.token().to_string());
-    let code = match Program::start(command) {
-        Ok(mut running) => code_of(running.wait(&mut signals).await?),
-        Err(error) => not_started(program, &error),
-    };
-    let done = if code == 0 { Ok(()) } else { Err(format!("exit code {code}").into()) };
-    Ok((code, done))
+    match Program::start(command) {
+        Ok(mut running) => {
+            let status = running.wait(&mut signals).await?;
+            Ok(ProgramRun { code: code_of(status), is_killed: status.signal().is_some() })
+        }
+        Err(error) => Ok(ProgramRun { code: not_started(program, &error), is_killed: false }),
+    }
 }
 
 /// Says why the program was not run.
