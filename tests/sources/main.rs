@@ -3,6 +3,8 @@
 
 mod api;
 mod burst;
+mod edges;
+
 mod rotation;
 mod samples;
 mod script;

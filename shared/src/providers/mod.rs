@@ -66,7 +66,8 @@ pub struct Request<'a> {
 }
 
 /// The headers of a request, and the query of its URL. Some senders put a secret into the query.
-/// Header names are in lower case. If several headers have the same name, the first one counts.
+/// Header names are in lower case. If several headers have the same name, the first one counts. A header with bytes that
+/// are not UTF-8 counts as missing, because two values with such bytes may look the same.
 #[derive(Clone, Default)]
 pub struct Headers {
     fields: Vec<(String, String)>,
@@ -113,7 +114,8 @@ impl std::fmt::Debug for Headers {
 impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(headers: I) -> Self {
         let field = |(name, value): (N, V)| (name.as_ref().to_ascii_lowercase(), value.into());
-        Self { fields: headers.into_iter().map(field).collect(), query: String::new() }
+        let is_readable = |(_, value): &(String, String)| !value.contains(char::REPLACEMENT_CHARACTER);
+        Self { fields: headers.into_iter().map(field).filter(is_readable).collect(), query: String::new() }
     }
 }
 

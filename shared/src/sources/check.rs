@@ -153,6 +153,9 @@ impl Source {
         }
         let retry = entry.retry.0.check()?;
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
+        if entry.handler.trim().is_empty() {
+            return Err("`handler` must have the name of a handler, such as `log`".into());
+        }
         let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
         let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
         let credentials = Credentials {

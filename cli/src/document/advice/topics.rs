@@ -81,6 +81,17 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
         let text = format!("`topics.{field}` has `{text}`, which {provider} does not send: it writes `{topic}`");
         return Some((Weight::Warning, text));
     }
+    if text.contains(',') {
+        let text =
+            format!("`topics.{field}` has `{text}`, which is one topic; write several topics as a list of texts");
+        return Some((Weight::Warning, text));
+    }
+    let glob = text.replace(".*", "*");
+    let has_dots = known.iter().any(|topic| topic.contains('.'));
+    if glob != text && !has_dots && known.iter().any(|topic| Pattern::new(glob.clone()).fits(topic)) {
+        let text = format!("`topics.{field}` has `{text}`, in which the `.` stands for itself; did you mean `{glob}`?");
+        return Some((Weight::Warning, text));
+    }
     // A topic without a sample may exist in a known topic family.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
     let slip = known.iter().find(|topic| nearest::is_slip(text, topic));
@@ -179,6 +190,14 @@ mod tests {
         for topics in ["{}", "{ take = [], ignore = [] }"] {
             let [(weight, text)] = advice("shopify", topics).try_into().unwrap();
             assert!(weight == Weight::Note && text.contains("so all topics are taken"), "{text}");
+        }
+    }
+
+    #[test]
+    fn list_in_one_text_and_regular_expression_are_warned_about() {
+        for (take, expected) in [("orders/paid,orders/create", "a list of texts"), ("orders/.*", "mean `orders/*`?")] {
+            let [(weight, text)] = advice("shopify", &format!("{{ take = '{take}' }}")).try_into().unwrap();
+            assert!(weight == Weight::Warning && text.contains(expected), "{text}");
         }
     }
 

@@ -1,0 +1,39 @@
+//! Edges of requests and documents: header bytes that are not UTF-8 (Lambda and `local` replace each by U+FFFD), and a
+//! handler without a name.
+
+use tests::prelude::*;
+use webhook_serializer::{
+    providers::{self, Headers},
+    sources::{Received, Sources},
+};
+
+const SOURCES: &str = "[sources.hdr]\nprovider = 'generic'\nsecrets = ['a-test-secret-0123456789']\nhandler = 'log'\n\
+                       topics = { take = 'paid' }\n[sources.hdr.generic]\nheader = 'x-sig'\nhash = 'sha256'\n\
+                       encoding = 'hex'\nsigned = '{body}'\ntopic = 'x-topic'\ndelivery_id = 'x-id'\n\
+                       entity_kind = 'order'\nentity = 'x-order'\n";
+
+fn received(headers: [(&str, &str); 3], body: &str) -> Received {
+    let sources = Sources::parse(SOURCES).unwrap();
+    let headers: Headers = headers.into_iter().collect();
+    let request = providers::Request { headers: &headers, body: body.as_bytes() };
+    sources.get("hdr").unwrap().receive(request, Env::system().now())
+}
+
+#[test]
+fn unreadable_header_counts_as_missing() {
+    let good = received([("x-topic", "paid"), ("x-id", "1"), ("x-order", "7")], "{}");
+    assert_eq!((good.unrouted, good.is_ignored), (None, false));
+    let topic = received([("x-topic", "pa\u{fffd}d"), ("x-id", "1"), ("x-order", "7")], "{}");
+    assert!(topic.unrouted.is_some() && !topic.is_ignored, "{topic:?}");
+    let order = received([("x-topic", "paid"), ("x-id", "1"), ("x-order", "M\u{fffd}ller")], "{}");
+    assert!(order.unrouted.is_some(), "{order:?}");
+    let id = |body| received([("x-topic", "paid"), ("x-id", "evt-\u{fffd}"), ("x-order", "7")], body).incoming.identity;
+    assert_ne!(id("{\"amount\":10}"), id("{\"amount\":20}"));
+}
+
+#[test]
+fn empty_handler_is_refused() {
+    let document = "[sources.a]\nprovider = 'shopify'\nsecrets = ['a-test-secret-0123456789']\nhandler = ' '\n";
+    let refused = Sources::parse(document).unwrap_err().to_string();
+    assert!(refused.contains("`handler` must have the name of a handler"), "{refused}");
+}
