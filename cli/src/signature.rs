@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value, json};
 use webhook_serializer::{
-    functions::ingest::keys::PublishedKeys,
+    functions::ingest::{self, keys::PublishedKeys},
     providers::{self, Described, Headers, Request, Unverified, Verified},
     sources::{InvalidSources, Received, Source, Sources},
     time::Timestamp,
@@ -166,6 +166,12 @@ impl Claim {
         Ok(())
     }
 
+    /// Returns the compression of the body that the headers name. Ingest refuses such a body.
+    fn compression(&self) -> Option<String> {
+        let headers = self.headers.iter().cloned().collect();
+        ingest::Request { headers, ..ingest::Request::default() }.compression().map(str::to_owned)
+    }
+
     fn described_by(&self, source: &Source) -> Described {
         source.describe(Request { headers: &self.headers(), body: &self.body })
     }
@@ -179,6 +185,9 @@ impl Claim {
     /// Verifies the webhook. The outer error reports invalid options. The inner error explains why the webhook is
     /// invalid.
     pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
+        if let Some(coding) = self.compression() {
+            return Ok(Err(diagnosis::of_compressed(&coding)));
+        }
         let source = match self.source() {
             Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::of_unusable_secret(self, &reason))),
             source => source?,

@@ -130,11 +130,8 @@ const MARKED: &str = "it begins with a byte-order mark, which JSON does not allo
 
 /// Decodes a file's bytes. An error says how to save the file, and quotes nothing of it.
 pub fn text(bytes: Vec<u8>) -> Result<String, String> {
-    if bytes.starts_with(&[0xff, 0xfe])
-        || bytes.starts_with(&[0xfe, 0xff])
-        || bytes.iter().take(2).any(|byte| *byte == 0)
-    {
-        return Err("it is UTF-16; save it as UTF-8".into());
+    if let Some(encoding) = crate::providers::wide(&bytes) {
+        return Err(format!("it is {encoding}; save it as UTF-8"));
     }
     String::from_utf8(bytes)
         .map_err(|error| format!("it is not UTF-8 at byte {}; save it as UTF-8", error.utf8_error().valid_up_to() + 1))
@@ -374,7 +371,10 @@ mod tests {
         for (secret, refused) in [
             ("hex:hush", "source `shop`: `secrets`, number 1: the text after `hex:` is not hexadecimal"),
             ("base64:hush!", "source `shop`: `secrets`, number 1: the text after `base64:` is not base64"),
-            ("hex:0000", "source `shop`: `secrets`, number 1: it is empty"),
+            (
+                "hex:0000",
+                "source `shop`: `secrets`, number 1: it consists of zeros, and HMAC takes such a key for an empty one",
+            ),
         ] {
             assert_eq!(shippo(&format!("secrets = '{secret}'")).unwrap_err(), refused);
         }
@@ -471,6 +471,10 @@ mod tests {
         let of = |bytes: Vec<u8>| text(bytes).unwrap_err();
         assert_eq!(of(utf_16("\u{feff}[sources.shop]")), "it is UTF-16; save it as UTF-8");
         assert_eq!(of(utf_16("[sources.shop]")), "it is UTF-16; save it as UTF-8");
+        let utf_32 = |text: &str| text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+        for text in ["\u{feff}[sources.shop]", "[sources.shop]"] {
+            assert_eq!(of(utf_32(text)), "it is UTF-32; save it as UTF-8");
+        }
         assert_eq!(of(b"# Jos\xe9".to_vec()), "it is not UTF-8 at byte 6; save it as UTF-8");
         assert_eq!(text(b"# Jos\xc3\xa9".to_vec()).as_deref(), Ok("# José"));
     }

@@ -62,7 +62,7 @@ async fn reasons(world: &World, source: &str) -> Vec<String> {
     parked.into_iter().map(|one| one.error.to_string()).collect()
 }
 
-const UNREADABLE: [(&[u8], &str); 10] = [
+const UNREADABLE: [(&[u8], &str); 13] = [
     (b"\xef\xbb\xbf{\"type\":\"order.updated\",\"order\":{\"id\":1}}", "the body begins with a byte-order mark"),
     (b"{\"type\":\"order.updated\",\"n\":\"Jos\xe9\",\"order\":{\"id\":1}}", "the body is not UTF-8 at byte 33"),
     (b"{\"type\":\"order.updated\",\"w\":NaN,\"order\":{\"id\":1}}", "the body is not JSON at line 1, column 29"),
@@ -70,6 +70,9 @@ const UNREADABLE: [(&[u8], &str); 10] = [
     (b"{\"type\":\"order.updated\",\"order\":{\"id\":1}}{}", "the body is not JSON at line 1, column 42"),
     (b"{'type':'order.updated'}", "the body is not JSON at line 1, column 2"),
     (b"\xff\xfe{\0\"\0t\0\"\0}\0", "the body is UTF-16"),
+    (b"{\0\0\0}\0\0\0", "the body is UTF-32"),
+    (b"\0\0\0{\0\0\0}", "the body is UTF-32"),
+    (b"\xff\xfe\0\0{\0\0\0}\0\0\0", "the body is UTF-32"),
     (b"payload=%7B%22type%22%3A%22order.updated%22%7D", "the body is not JSON at line 1, column 1"),
     (b"<order><id>1</id></order>", "the body is XML"),
     (b"", "the body is empty"),
@@ -91,12 +94,13 @@ async fn unreadable_body_is_parked_instead_of_ignored() {
 #[tokio::test(start_paused = true)]
 async fn webhook_without_topic_is_parked_instead_of_ignored() {
     const NO_TOPIC: &str = "the webhook has no topic, and the source takes only certain topics";
+    const IGNORED: &str = "the webhook has no topic, and the source ignores `unknown`";
     for body in [r#"[{"type":"order.updated"}]"#, r#"{"order":{"id":1}}"#, r#"{"type":null,"order":{"id":1}}"#, "7"] {
-        for source in ["taker", "ignorer"] {
+        for (source, reason) in [("taker", NO_TOPIC), ("ignorer", IGNORED)] {
             let world = world();
             let answer = answer(&world, source, &[("x-id", "1")], body).await;
             assert!(answer.body.contains("accepted"), "{source}, {body}: {answer:?}");
-            assert_eq!(reasons(&world, source).await, [NO_TOPIC], "{source}, {body}");
+            assert_eq!(reasons(&world, source).await, [reason], "{source}, {body}");
         }
     }
     let world = world();
@@ -125,9 +129,14 @@ async fn webhook_with_unlisted_topic_is_ignored() {
 async fn parked_webhook_names_why_it_has_no_order() {
     let world = world();
     let of = |id: &str| format!(r#"{{"type":"order.updated","order":{{"id":"{id}"}}}}"#);
-    for (id, body) in
-        [("1", of(&"x".repeat(513))), ("2", of("a\\nb")), ("3", of("\u{fffe}")), ("4", of("")), ("5", "{}".into())]
-    {
+    for (id, body) in [
+        ("1", of(&"x".repeat(513))),
+        ("2", of("a\\nb")),
+        ("3", of("\u{fffe}")),
+        ("4", of("")),
+        ("5", "{}".into()),
+        ("6", of("\\ud800x")),
+    ] {
         assert_eq!(answer(&world, "all", &[("x-id", id)], body).await.status_code, 200);
     }
     let named = [("x-shopify-topic", "orders/paid"), ("x-job", "cron/sweep")];
@@ -140,6 +149,7 @@ async fn parked_webhook_names_why_it_has_no_order() {
             "the order's key is invalid: a key must not contain U+FFFE or U+FFFF, which the queue cannot carry",
             "the source's rules find no order in the webhook",
             "the source's rules find no order in the webhook, which has no topic",
+            "the source's rules find no order in the webhook; a text in it has half of a surrogate pair, such as `\\ud800`, and cannot be read",
         ]
     );
     assert_eq!(

@@ -69,7 +69,8 @@ pub fn of(source: &Source) -> Vec<Advice> {
     let spaced = source.spaced_secrets().into_iter().map(|number| Advice {
         weight: Weight::Note,
         text: format!(
-            "source `{}`: secret number {number} has white space around it, so no signature will match it",
+            "source `{}`: secret number {number} has white space around it, which is part of the key: remove it, unless the \
+             sender shows it too",
             source.name
         ),
     });
@@ -242,7 +243,7 @@ mod tests {
         let [first, second, third, padded] = texts(all);
         assert!(first.starts_with("source `shop`: secret number 1 is a placeholder, so the functions do not"));
         assert!(second.contains("number 2 is a placeholder") && third.contains("number 5 is a placeholder"));
-        assert!(padded.contains("number 3 has white space around it"), "{padded}");
+        assert!(padded.contains("number 3 has white space around it, which is part of the key"), "{padded}");
         assert!(![first, second, third, padded].concat().contains("hush"));
         let [id] = texts(advice("paypal", "webhook_id = 'WEBHOOK_ID'"));
         assert!(id.contains("`webhook_id` number 1 is a placeholder"), "{id}");

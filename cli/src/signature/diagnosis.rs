@@ -19,6 +19,7 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
         Unverified::Stale(signed_at) => stale(*signed_at, claim),
         Unverified::Missing(name) => missing(claim, name),
         Unverified::Malformed(name) => malformed(claim, name),
+        Unverified::Doubled(name) => doubled(claim, name),
         Unverified::NoToken => no_token(claim),
         Unverified::Mismatch => mismatch(claim, source),
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
@@ -36,6 +37,13 @@ fn of_key(claim: &Claim, at: &Address) -> String {
 /// Explains why no key can be made of a secret. The signature may still tell which form of it is right.
 pub(super) fn of_unusable_secret(claim: &Claim, reason: &str) -> String {
     secret(claim).map_or_else(|| reason.to_owned(), |found| format!("{reason}. But {found}"))
+}
+
+pub(super) fn of_compressed(coding: &str) -> String {
+    format!(
+        "the body is compressed ({coding}), and ingest answers 415 to it, whatever its signature: let the sender or the \
+         proxy send it without compression"
+    )
 }
 
 fn stale(signed_at: Timestamp, claim: &Claim) -> String {
@@ -103,6 +111,11 @@ fn malformed(claim: &Claim, name: &str) -> String {
     }
 }
 
+fn doubled(claim: &Claim, name: &str) -> String {
+    let reason = format!("header {name} came several times, and Lambda joins its values by a comma: send it once");
+    signature(claim).unwrap_or(reason)
+}
+
 fn mismatch(claim: &Claim, source: &Source) -> String {
     match source.missing_field() {
         Some("secrets") => return "there is no --secret to verify it with".to_owned(),
@@ -156,6 +169,7 @@ fn given(claim: &Claim) -> String {
 fn lost(body: &[u8]) -> &'static str {
     match std::str::from_utf8(body) {
         _ if body.is_empty() => "The body is empty",
+        _ if body.starts_with(&[0x1f, 0x8b]) => "The body is compressed (gzip): ingest takes only bodies that are not",
         Ok(text) if text.contains('\u{fffd}') => "The body contains U+FFFD, which replaced lost bytes",
         _ => "Verify the bytes as they were received, before anything parses them",
     }

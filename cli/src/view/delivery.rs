@@ -14,7 +14,7 @@ use webhook_serializer::{
 use crate::{
     output::{counted, duration},
     view::{
-        order_status::{NextCommand, OrderStatus, Pause, uncounted},
+        order_status::{NextCommand, OrderStatus, SourceDelay, uncounted},
         overview::ParkedDelivery,
         position::{Position, marked},
     },
@@ -38,7 +38,7 @@ pub enum Fact {
 }
 
 impl DeliveryStatus {
-    pub fn of(sequence: Sequence, single: &Single, pause: Option<&Pause>, now: Timestamp) -> Self {
+    pub fn of(sequence: Sequence, single: &Single, delay: Option<&SourceDelay>, now: Timestamp) -> Self {
         let Single { state, content, receipt, parked } = single;
         // A repeat whose own receipt has left the row shows the first delivery's receipt.
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
@@ -48,7 +48,7 @@ impl DeliveryStatus {
         let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let topic = content.delivery().map(Delivery::topic);
-                let mut status = OrderStatus::of(Some(state), topic, None, now).with_pause(pause, now);
+                let mut status = OrderStatus::of(Some(state), topic, None, now).with_delay(delay, now);
                 status.next.retain(|next| next.command != "show" || next.arguments != [at.clone()]);
                 (status.kind.as_str().to_owned(), status.causes, status.next)
             }

@@ -1,6 +1,8 @@
 //! The status of an order: its kind, the causes, and the commands that an operator can run next. Commands and pages all
 //! derive an order's status here.
 
+mod delay;
+
 use std::time::Duration;
 
 use webhook_serializer::{
@@ -9,7 +11,6 @@ use webhook_serializer::{
         entity::{EntityKey, Sequence, SourceName},
         state::{BlockReason, EntityState, LeaseKind, VANISHED_BEFORE_START},
     },
-    sources::REFRESH,
     time::Timestamp,
 };
 
@@ -17,6 +18,8 @@ use crate::{
     output::{command_line, counted, duration},
     view::position::{Position, marked},
 };
+
+pub use delay::{DelayCause, SourceDelay};
 
 /// The kinds of order states, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,25 +136,6 @@ impl NextCommand {
     }
 }
 
-#[derive(Debug, Clone)]
-pub struct Pause {
-    pub source: SourceName,
-    /// The time of the order's next wake-up. `None` if the wake-up is due within `PAUSED_FOR`, or if its time is
-    /// unknown.
-    pub looked_at_again: Option<Timestamp>,
-}
-
-/// The status names the time of a wake-up only if the wake-up is due in more than this time. A sooner wake-up may have
-/// another cause than the pause.
-const PAUSED_FOR: Duration = Duration::from_secs(120);
-
-impl Pause {
-    pub fn of(source: SourceName, state: &EntityState, now: Timestamp) -> Self {
-        let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
-        Self { source, looked_at_again: state.handover.filter(is_seen) }
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct ParkedDeliveries<'a> {
     pub order: &'a EntityKey,
@@ -196,30 +180,6 @@ impl OrderStatus {
             status.explain_progress(state, topic, now);
         }
         status
-    }
-
-    #[must_use]
-    pub fn with_pause(mut self, pause: Option<&Pause>, now: Timestamp) -> Self {
-        let Some(Pause { source, looked_at_again }) = pause else { return self };
-        self.explain(match looked_at_again {
-            Some(at) => format!("The source {source} is paused. A worker looks again in {}", duration(at.since(now))),
-            None => format!(
-                "The sources document pauses the source {source}, and workers follow within {}",
-                duration(REFRESH)
-            ),
-        });
-        let resume = NextCommand {
-            source: Some(source.clone()),
-            ..NextCommand::new("source resume", &[], "ends the pause of its source")
-        };
-        if matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable) {
-            // A worker that these commands wake would find the source paused.
-            self.next.retain(|next| !next.wakes_worker);
-            self.next.insert(0, resume);
-        } else {
-            self.next.push(resume);
-        }
-        self
     }
 
     fn explain_stop(&mut self, state: &EntityState, topic: Option<&str>, now: Timestamp) {
@@ -323,10 +283,15 @@ impl OrderStatus {
         }
         match self.kind {
             Kind::Waiting => {
-                self.explain(format!(
-                    "{} for a worker.",
-                    counted(state.waiting(), "delivery waits", "deliveries wait")
-                ));
+                let waiting = counted(state.waiting(), "delivery waits", "deliveries wait");
+                let later = |time: Option<Timestamp>| time.filter(|at| *at > now).map(|at| duration(at.since(now)));
+                self.explain(match (later(state.retry_at), later(state.handover)) {
+                    (Some(left), _) => format!(
+                        "{waiting}. The source's `rate`, or the turn of other orders, lets the next start in {left}."
+                    ),
+                    (None, Some(left)) => format!("{waiting}. A worker looks again in {left}."),
+                    (None, None) => format!("{waiting} to be handled."),
+                });
                 self.next.push(NextCommand::waking("resume", "if this lasts: wakes a worker"));
             }
             Kind::Idle => self.explain("All deliveries are settled.".to_owned()),
@@ -338,17 +303,17 @@ impl OrderStatus {
         let delivery = delivery(state, topic);
         let error = state.last_error.as_deref().unwrap_or("no error was recorded");
         let group = failed_group(state);
+        let unserved = state.retry_at.map_or(Duration::ZERO, |at| at.since(now));
+        let waited = duration(state.retries.total().saturating_sub(unserved));
         if !state.is_empty() && (state.attempts > 0 || group.is_some() || is_unavailable(state)) {
             self.explain(match group {
                 _ if is_held_back(state) => format!("{delivery} waits for its destination: {error}"),
                 _ if is_unavailable(state) => {
-                    let pauses = duration(state.retries.total());
-                    format!("{delivery} waits for its destination; its waits add up to {pauses}: {error}")
+                    format!("{delivery} waits for its destination, so far {waited} in all: {error}")
                 }
                 _ if is_unanswered(state) => {
-                    let pauses = duration(state.retries.total());
                     let tried = attempts(state);
-                    format!("{delivery} has no answer after {tried}; its waits add up to {pauses}: {error}")
+                    format!("{delivery} has no answer after {tried}, and has waited {waited} in all: {error}")
                 }
                 Some(last) => format!(
                     "A group of deliveries up to {} failed, and each delivery is now tried alone: {error}",
@@ -535,15 +500,15 @@ mod tests {
             ),
             (
                 row().with(a::LAST_ERROR, "refused").with(a::RETRIES, unavailable).with(a::RETRY_AT, 1_004_000_u32),
-                "unavailable | #3 waits for its destination; its waits add up to 9.0 s: refused. The next attempt starts in 4.0 s. | show 3, retry",
+                "unavailable | #3 waits for its destination, so far 5.0 s in all: refused. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 timed_out.clone().with(a::RETRIES, hung),
-                "failing | #3 has no answer after 1 attempt; its waits add up to 20.0 s: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
+                "failing | #3 has no answer after 1 attempt, and has waited 16.0 s in all: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 timed_out.with(a::RETRIES, held_back),
-                "failing | #3 has no answer after 1 attempt; its waits add up to 25.0 s: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
+                "failing | #3 has no answer after 1 attempt, and has waited 21.0 s in all: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
@@ -557,7 +522,16 @@ mod tests {
                 leased(&row(), "exclusive", 1_012_000),
                 "leased | worker 3 has leased the order; the lease expires in 12.0 s unless it is renewed. Deliveries wait until it ends. | lease release --why TEXT",
             ),
-            (row(), "waiting | 2 deliveries wait for a worker. | resume"),
+            (row(), "waiting | 2 deliveries wait to be handled. | resume"),
+            (
+                row().with(a::RETRY_AT, 1_004_000_u32),
+                "waiting | 2 deliveries wait. The source's `rate`, or the turn of other orders, lets the next start in 4.0 s. | resume",
+            ),
+            (
+                row().with(a::HANDOVER, 1_060_000_u32),
+                "waiting | 2 deliveries wait. A worker looks again in 1 min. | resume",
+            ),
+            (row().with(a::HANDOVER, 999_000_u32), "waiting | 2 deliveries wait to be handled. | resume"),
             (settled.clone(), "idle | All deliveries are settled. | "),
         ];
         for (row, expected) in cases {
@@ -588,22 +562,6 @@ mod tests {
     }
 
     #[test]
-    fn order_status_suggests_resuming_its_paused_source() {
-        let next = |row: &Row| -> Vec<String> {
-            let state = EntityState::parse(row).unwrap();
-            let pause = Pause::of(SourceName::parse("shop").unwrap(), &state, NOW);
-            let status = OrderStatus::of(Some(&state), None, None, NOW).with_pause(Some(&pause), NOW);
-            assert!(status.summary().contains("The sources document pauses the source shop"), "{status:?}");
-            status.next.iter().map(|next| next.line("", &state.entity)).collect()
-        };
-        assert_eq!(next(&row()), ["serializer source resume shop"]);
-        let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no").with(a::RETRY_AT, 1_004_000_u32);
-        assert_eq!(next(&failed), ["serializer source resume shop", "serializer show shop/order/1 3"]);
-        let on_hold = next(&row().with(a::HOLD, 940_000_u32));
-        assert_eq!(on_hold[1..], ["serializer resume shop/order/1", "serializer source resume shop"]);
-    }
-
-    #[test]
     fn order_with_parked_deliveries_is_never_idle() {
         let [order, unrouted] = ["shop/order/1", "shop/unrouted"].map(|key| EntityKey::parse(key).unwrap());
         let parked = |count| ParkedDeliveries { order: &order, count, newest: Sequence(2), newest_error: "bad" };
@@ -613,7 +571,7 @@ mod tests {
         );
         assert_eq!(
             described(&row(), Some(parked(3))),
-            "waiting | 3 deliveries are parked; the error of the newest: bad. 2 deliveries wait for a worker. | show 2, redrive, resume"
+            "waiting | 3 deliveries are parked; the error of the newest: bad. 2 deliveries wait to be handled. | show 2, redrive, resume"
         );
         assert_eq!(OrderStatus::of(None, None, Some(parked(1)), NOW).kind, Kind::Parked);
         for count in [1, 3] {

@@ -1,6 +1,9 @@
 //! An order's waiting, parked and settled deliveries, as the rows of the order show them.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use webhook_serializer::{
     operator::{Inspected, Operator, OperatorError, Past, Settled},
@@ -21,13 +24,17 @@ use crate::view::{
 pub struct Timeline {
     pub inspected: Inspected,
     pub settled: BTreeMap<Sequence, Past>,
+    /// Set if there may be older deliveries that are not parked.
     pub has_older: bool,
 }
 
 impl Timeline {
     pub async fn read(operator: &Operator, order: &EntityKey, most: usize) -> Result<Self, OperatorError> {
         let inspected = operator.inspect(order).await?;
-        let Settled { places, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
+        let Settled { places, from, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
+        let parked: BTreeSet<Sequence> = inspected.parked.iter().map(|one| one.sequence).collect();
+        let is_shown = parked.first().is_some_and(|first| *first < from);
+        let has_older = has_older && (!is_shown || operator.has_others_before(order, from, &parked).await?);
         Ok(Self { inspected, settled: places, has_older })
     }
 

@@ -268,7 +268,10 @@ fn show_names_a_paused_source() {
     // A worker finds the source paused and looks again after a quarter of an hour.
     assert!((0..1_000).any(|_| seen(&local)["is_pause_seen"] == true), "no worker saw the pause");
     let shown = printed(&local.ran(&["show", ORDER]));
-    assert!(shown.contains("The source shopify is paused. A worker looks again in 15 min.\n"), "{shown}");
+    assert!(
+        shown.contains("1 delivery waits. A worker looks again in 15 min.\nThe source shopify is paused.\n"),
+        "{shown}"
+    );
     let resume = format!("serializer source resume {} shopify", local.target);
     let sequence = seen(&local)["state"]["tail"].to_string();
     for command in [&["show", ORDER][..], &["show", ORDER, &sequence], &["list"], &["status"]] {

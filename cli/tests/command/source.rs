@@ -98,6 +98,11 @@ fn refused_source_change_says_why() {
     let with = |more: &'static [&'static str]| [add.as_slice(), more].concat();
     for (arguments, input, said) in [
         (with(&["log", "--yes"]), "", "the secret of stripe is empty"),
+        (
+            with(&["log", "--yes"]),
+            "whsec_hush-q7mZ4kT1\nwhsec_hush-u3rVw8Yd\n",
+            "the secret of stripe has several lines",
+        ),
         (with(&["log", "--yes"]), "sk_live_hush-q7mZ4kT1", "it is an API key"),
         (with(&["log"]), "whsec_hush-q7mZ4kT1", "add --yes to continue without it"),
         (with(&["forward", "--yes"]), "whsec_hush-q7mZ4kT1", "--handler forward=https://"),

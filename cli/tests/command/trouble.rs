@@ -173,6 +173,8 @@ fn status_shows_next_command_for_each_group_of_orders() {
     assert_eq!(nothing, "0 orders: 0 wait, 0 are tried again, 0 are blocked. Nothing is parked.\n");
     trouble.park("450789469", "1");
     trouble.park("450789469", "2");
+    let shown = printed(&trouble.local.ran(&["show", PARKED, "--settled", "1"]));
+    assert!(!shown.contains("Older deliveries are not shown"), "all are listed as parked: {shown}");
     trouble.park("450789470", "3");
     trouble.block();
     trouble.fail();

@@ -73,6 +73,7 @@ fn verify_reports_webhook_fields_and_signed_parts() {
 fn verify_lists_the_parts_that_each_provider_signs() {
     let covered = |provider, secret, more: &[&str], headers: &[&str], body: &str| {
         let mut sent = signed(provider, secret, more, body.as_bytes());
+        sent.retain(|header| !more.contains(&header.as_str()));
         sent.extend(headers.iter().map(|header| (*header).to_owned()));
         let said = verified(provider, secret, &sent, more, body.as_bytes());
         assert!(is_valid(&said), "{said:?}");
@@ -339,6 +340,22 @@ fn verify_names_header_that_came_twice() {
     let value = header.split_once(": ").expect("a header").1;
     let said = reason(verified("shopify", "secret", &[format!("{header},{value}")], &[], BODY.as_bytes()));
     assert!(said.starts_with("the signature in x-shopify-hmac-sha256 comes twice"), "{said}");
+    let given_twice = [header.clone(), header.clone()];
+    assert_eq!(reason(verified("shopify", "secret", &given_twice, &[], BODY.as_bytes())), said);
+    let other = header.replace(value, &value.chars().rev().collect::<String>());
+    let said = reason(verified("shopify", "secret", &[header.clone(), other], &[], BODY.as_bytes()));
+    assert!(said.starts_with("header x-shopify-hmac-sha256 came several times"), "{said}");
+}
+
+#[test]
+fn verify_names_compression() {
+    let mut headers = signed("shopify", "secret", &[], BODY.as_bytes());
+    let gzip = b"\x1f\x8b\x08\x00 compressed";
+    let said = reason(verified("shopify", "secret", &headers, &[], gzip));
+    assert!(said.ends_with("The body is compressed (gzip): ingest takes only bodies that are not"), "{said}");
+    headers.push("content-encoding: gzip".into());
+    let said = reason(verified("shopify", "secret", &headers, &[], BODY.as_bytes()));
+    assert!(said.starts_with("the body is compressed (gzip), and ingest answers 415"), "{said}");
 }
 
 #[test]

@@ -52,9 +52,11 @@ impl Past {
     }
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Settled {
     pub places: BTreeMap<Sequence, Past>,
+    /// The first sequence that was read.
+    pub from: Sequence,
     pub has_older: bool,
 }
 
@@ -106,8 +108,8 @@ impl Operator {
             }
         }
         let before = remembered.first().is_some_and(|receipt| receipt.sequence < from);
-        let has_older = before || from > Sequence(1) && self.stands_before(entity, from).await?;
-        Ok(Settled { places, has_older })
+        let has_older = before || from > Sequence(1) && self.has_others_before(entity, from, &BTreeSet::new()).await?;
+        Ok(Settled { places, from, has_older })
     }
 
     /// Returns the outcomes before the rewind, for those items in `waiting` that were rewound.
@@ -149,9 +151,21 @@ impl Operator {
         Ok(items)
     }
 
-    async fn stands_before(&self, entity: &EntityKey, place: Sequence) -> Result<bool, OperatorError> {
-        let before = delivery_range(entity, Sequence(0), place.previous(), 1);
-        Ok(!self.store.query(&before, PATIENCE).await?.rows.is_empty())
+    /// Returns whether a stored delivery before `place` may be none of `known`. Reads one page.
+    pub async fn has_others_before(
+        &self,
+        entity: &EntityKey,
+        place: Sequence,
+        known: &BTreeSet<Sequence>,
+    ) -> Result<bool, OperatorError> {
+        let most = PAGE.min(known.len() as u32 + 1);
+        let page = self.store.query(&delivery_range(entity, Sequence(0), place.previous(), most), PATIENCE).await?;
+        for row in &page.rows {
+            if !known.contains(&Item::parse(entity, row)?.sequence()) {
+                return Ok(true);
+            }
+        }
+        Ok(page.more)
     }
 
     async fn receipts_of(

@@ -24,8 +24,8 @@ const WORDS: [&str; 25] = [
     "0",
     "a abc abcdefgh add admin and api app aws",
     "bar baz bit",
-    "change changeit client code",
-    "dashboard default demo do dummy",
+    "cafebabe change changeit client code",
+    "dashboard deadbeef default demo do dummy",
     "endpoint example",
     "fake fill fixme foo from",
     "gcp go goes",
@@ -45,13 +45,13 @@ const WORDS: [&str; 25] = [
     "value",
     "webhook webhooks whs whsec with woocommerce",
     "x",
-    "you your yours",
+    "yet you your yours",
 ];
 
 /// The beginnings of references that consist of the whole text.
 const REFERENCES: &str = "arn: env: env. file: op:// sm:// gcp-sm:// sops: os.environ os.getenv process.env \
                           import.meta.env secretsmanager: ssm: var. vault: ENC[ ENV[ @Microsoft.KeyVault( \
-                          /run/secrets/ !Ref !Sub !GetAtt !ImportValue";
+                          projects/ https:// /run/secrets/ !Ref !Sub !GetAtt !ImportValue";
 
 /// The marks around references that templates replace.
 const ENCLOSED: [(&str, &str); 6] = [("${", "}"), ("#{", "}"), ("{{", "}}"), ("$(", ")"), ("<%", "%>"), ("%(", ")s")];
@@ -60,7 +60,8 @@ const ENCLOSED: [(&str, &str); 6] = [("${", "}"), ("#{", "}"), ("{{", "}}"), ("$
 pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
     let Some(text) = secret.text() else {
         let text = std::str::from_utf8(secret.expose()).ok().filter(|text| !text.contains(char::is_control));
-        let is_written = text.is_some_and(|text| is_placeholder(text) || is_reference(text));
+        let is_written =
+            text.is_some_and(|text| is_placeholder(text) || is_reference(text)) || is_regular(secret.expose());
         return if is_written { Some(PLACEHOLDER) } else { (secret.expose().len() < SHORTEST).then_some(SHORT) };
     };
     let bare = text.trim().trim_matches(QUOTES);
@@ -76,6 +77,13 @@ pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
     // Without padding, the text may be the key itself: Stripe's secrets have the same prefix.
     let length = decoded.filter(|_| bare.ends_with('=')).map_or(bare.len(), |decoded| decoded.len());
     (length < SHORTEST).then_some(SHORT)
+}
+
+/// Returns whether the bytes of a key count up, or repeat the same one to four bytes.
+fn is_regular(key: &[u8]) -> bool {
+    let counts_up = key.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1));
+    let repeats = |period: usize| key.iter().zip(key.iter().skip(period)).all(|(one, other)| one == other);
+    key.len() >= SHORTEST && (counts_up || (1..=4).any(repeats))
 }
 
 /// Returns whether `id`, which a sender's web page shows, is a placeholder or a reference.
@@ -145,7 +153,8 @@ mod tests {
             shpss_xxxxxxxxxxxxxxxxxxxx sk_test_xxxxxxxxxxxx polar_whs_YOUR_SECRET changeme12345 not-a-real-secret
             example-secret-do-not-use paste-the-secret-from-the-dashboard “your_secret” «your-secret» 'your-secret'
             11111111 abcdefgh 87654321 qwertyuiop admin123 letmein123 base64:Y2hhbmdlLW1lLXBsZWFzZQ==
-            hex:6368616e67656d65";
+            hex:6368616e67656d65 hex:0101010101010101 hex:deadbeefdeadbeefdeadbeef hex:000102030405060708090a0b0c0d0e0f
+            deadbeef cafebabe none-yet DEADBEEF00";
         let spaced = ["", " ", "\t\n", "\u{200b}", "super secret key", "insert your secret here", "<your secret>"];
         for secret in written.split_whitespace().chain(spaced) {
             assert_eq!(of(secret), Some(PLACEHOLDER), "{secret:?}");
@@ -159,6 +168,7 @@ mod tests {
             {{resolve:secretsmanager:shop:SecretString:key}} {{resolve:ssm-secure:/shop/secret:1}} process.env.SECRET
             arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop-a1b2c3 whsec_${SECRET} env:SHOP_SECRET
             #{ENV_SECRET} ENC[AES256_GCM,data:x] @Microsoft.KeyVault(VaultName=a) sm://shop sops:shop ENV['SECRET']
+            projects/p/secrets/shop/versions/latest https://shop.vault.azure.net/secrets/shop
             os.getenv('X') import.meta.env.X /run/secrets/webhook";
         for secret in written.split_whitespace().chain(["$(cat secret.txt)", "{{ secret }}", "!Ref Secret", "<%= x %>"])
         {
@@ -177,7 +187,7 @@ mod tests {
     #[test]
     fn random_secret_is_not_guessable() {
         let written = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw shpss_0123456789abcdef0123456789abcdef kq8fzA1c
-            hex:0011aabbccddeeff qfjakbt2uWB8DKAMECF-EA a-test-secret-0123456789 whsec_bbbbbbbbbbbb arne:4711-kq8fz
+            hex:0011aabbccddeeff hex:deadbeef0badcafe qfjakbt2uWB8DKAMECF-EA a-test-secret-0123456789 whsec_bbbbbbbbbbbb arne:4711-kq8fz
             polar_whs_abcdef0123456789 p@$$w%rd{9}<q /Xu9+3$4kQ whsec_test_a1b2c3d4e5f6 shopify-development-secret
             ñandú-größe";
         for secret in written.split_whitespace().chain(["It's a Secret to Everybody", "correct horse battery staple"]) {

@@ -24,12 +24,12 @@ pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
 
 /// Returns why no value of `body` can be read, or `None` if it is JSON. The text quotes nothing of the body.
 pub fn unreadable(body: &[u8]) -> Option<String> {
-    let is_utf_16 = [[0xff, 0xfe], [0xfe, 0xff]].iter().any(|mark| body.starts_with(mark));
+    if let Some(encoding) = wide(body) {
+        return Some(format!("the body is {encoding}, and JSON must be UTF-8"));
+    }
     let reason = match body {
         b"" => "the body is empty",
         [0xef, 0xbb, 0xbf, ..] => "the body begins with a byte-order mark, which JSON does not allow",
-        [0, ..] | [_, 0, ..] => "the body is UTF-16, and JSON must be UTF-8",
-        _ if is_utf_16 => "the body is UTF-16, and JSON must be UTF-8",
         _ if body.trim_ascii_start().starts_with(b"<") => "the body is XML or HTML, not JSON",
         _ => {
             return match std::str::from_utf8(body) {
@@ -41,6 +41,39 @@ pub fn unreadable(body: &[u8]) -> Option<String> {
         }
     };
     Some(reason.to_owned())
+}
+
+/// Returns the name of the encoding of `text`, if its characters have two or four bytes. A text begins with an ASCII
+/// character, or with a byte-order mark.
+pub fn wide(text: &[u8]) -> Option<&'static str> {
+    match text {
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] | [0, 0, 0, _, ..] | [_, 0, 0, 0, ..] => Some("UTF-32"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, ..] | [_, 0, ..] => Some("UTF-16"),
+        _ => None,
+    }
+}
+
+/// Returns whether a text in the JSON text `body` has half of a surrogate pair (`\ud800` to `\udfff`). No text in UTF-8
+/// can hold one.
+pub fn has_lone_surrogate(body: &[u8]) -> bool {
+    let unit = |text: &[u8]| {
+        let digits = std::str::from_utf8(text.strip_prefix(b"\\u")?.get(..4)?).ok()?;
+        u16::from_str_radix(digits, 16).ok()
+    };
+    let mut rest = body;
+    while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
+        rest = &rest[at..];
+        let length = match unit(rest) {
+            Some(0xd800..=0xdbff) => match rest.get(6..).and_then(unit) {
+                Some(0xdc00..=0xdfff) => 12,
+                _ => return true,
+            },
+            Some(0xdc00..=0xdfff) => return true,
+            _ => 2,
+        };
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    false
 }
 
 pub fn is_pointer(text: &str) -> bool {
@@ -311,6 +344,16 @@ mod tests {
         #[test]
         fn pointer_never_panics_on_broken_json(body in r#"[{}\[\]",:\\u0-9ae tfn.-]{0,40}"#, at in "(/[a0~1-]{0,3}){0,3}") {
             let _ = pointer(body.as_bytes(), &at);
+        }
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_found() {
+        for body in [r#""\ud800""#, r#""\udc00\ud83d\ude00""#, r#""\ud83d\ud83d\ude00""#, r#""\ud83dx""#, r"\uD83D"] {
+            assert!(has_lone_surrogate(body.as_bytes()), "{body}");
+        }
+        for body in [r#""\ud83d\ude00""#, r#""\\ud800""#, r#""\uD83D\uDE00\n\u00e9""#, "\"\\", r#""\u12""#, ""] {
+            assert!(!has_lone_surrogate(body.as_bytes()), "{body}");
         }
     }
 }

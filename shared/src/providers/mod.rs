@@ -48,7 +48,7 @@ pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed,
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
-pub use json::{is_pointer, pointer, unreadable};
+pub use json::{has_lone_surrogate, is_pointer, pointer, unreadable, wide};
 pub use paypal::crc32;
 pub use public_key::{RsaKey, sign_by_rsa};
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
@@ -213,6 +213,9 @@ pub enum Unverified {
     Missing(String),
     #[error("header {0} cannot be read")]
     Malformed(String),
+    /// Lambda joins the values of a header that comes several times by commas.
+    #[error("header {0} came several times")]
+    Doubled(String),
     #[error("the URL has no `?token=` with the source's secret")]
     NoToken,
     #[error("the signature was made at {0}, too far from now")]
@@ -238,6 +241,17 @@ pub enum Unverified {
 impl Unverified {
     fn malformed(name: &str) -> Self {
         Self::Malformed(name.into())
+    }
+
+    /// If the header that cannot be read has several values of one length, such as two signatures, names that as the
+    /// reason.
+    pub(crate) fn explained_by(self, headers: &Headers) -> Self {
+        let Self::Malformed(name) = self else { return self };
+        let mut values = headers.get(&name).unwrap_or_default().split(',').map(|value| value.trim().len());
+        let first = values.next();
+        let others: Vec<usize> = values.collect();
+        let is_doubled = !others.is_empty() && others.into_iter().all(|length| Some(length) == first);
+        if is_doubled { Self::Doubled(name) } else { Self::Malformed(name) }
     }
 }
 
@@ -307,7 +321,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A Lambda function refuses
     /// to start with such a secret. The default implementation refuses empty secrets.
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        signature::objection(secret, &[], signature::EMPTY)
+        signature::Key::of(secret).is_none().then(|| signature::no_key(secret))
     }
 
     /// Verifies that the sender signed the request with one of `secrets`. The implementation tries every

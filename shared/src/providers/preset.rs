@@ -2,7 +2,7 @@
 
 use super::{
     Headers, Proof, Provider, Reads, Request, Secret, Signing, Unverified,
-    signature::{EMPTY, Key},
+    signature::{self, Key},
 };
 use crate::time::Timestamp;
 
@@ -27,7 +27,7 @@ impl Preset {
 
 impl Provider for Preset {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        (self.objection)(secret).or_else(|| (self.key)(secret).is_none().then_some(EMPTY))
+        (self.objection)(secret).or_else(|| (self.key)(secret).is_none().then(|| signature::no_key(secret)))
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {

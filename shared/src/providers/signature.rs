@@ -94,7 +94,14 @@ impl Encoding {
 #[derive(Clone)]
 pub(super) struct Key(Vec<u8>);
 
-pub(super) const EMPTY: &str = "it is empty";
+/// Returns why no HMAC key can be made of `secret`.
+pub(super) fn no_key(secret: &Secret) -> &'static str {
+    match secret.expose() {
+        [] => "it is empty",
+        [0, ..] => "it consists of zeros, and HMAC takes such a key for an empty one",
+        _ => "it holds no key",
+    }
+}
 
 /// Returns why `secret` cannot be an HMAC key, or `None` if it can. A secret that begins with one of
 /// `prefixes` is a credential of another kind, as the parameter `reason` says.
@@ -102,7 +109,7 @@ pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str
     if prefixes.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
         return Some(reason);
     }
-    Key::of(secret).is_none().then_some(EMPTY)
+    Key::of(secret).is_none().then(|| no_key(secret))
 }
 
 impl Key {

@@ -86,7 +86,8 @@ impl Source {
             None => self.provider().verify(request, &self.usable.secrets),
             Some(published) => published.verify(request, &self.usable.recipients, keys, now),
         };
-        proof?.near(now, self.tolerance)
+        let proof = proof.map_err(|refusal| refusal.explained_by(request.headers))?;
+        proof.near(now, self.tolerance)
     }
 
     pub fn describe(&self, request: Request<'_>) -> Described {
@@ -129,13 +130,11 @@ impl Source {
         let is_taken = self.takes(&described.topic);
         let entity = match is_taken || described.has_topic() {
             true => self.entity(request, &described),
-            false => Err("the webhook has no topic, and the source takes only certain topics".to_owned()),
+            false => Err(self.without_topic().to_owned()),
         };
         let (entity, unrouted) = match entity {
             Ok(entity) => (entity, None),
-            Err(reason) => {
-                (EntityKey::unrouted(&self.name), Some(providers::unreadable(request.body).unwrap_or(reason)))
-            }
+            Err(reason) => (EntityKey::unrouted(&self.name), Some(unreadable(request.body, reason))),
         };
         let is_ignored = !is_taken && described.has_topic();
         let delivery_id = match described.repeated_within {
@@ -154,6 +153,14 @@ impl Source {
             body: request.body.to_vec().into(),
         };
         Received { incoming, unrouted, is_ignored }
+    }
+
+    /// Returns why a webhook without a topic is neither handled nor ignored.
+    fn without_topic(&self) -> &'static str {
+        match self.topics() {
+            Some(topics) if topics.take.is_empty() => "the webhook has no topic, and the source ignores `unknown`",
+            _ => "the webhook has no topic, and the source takes only certain topics",
+        }
     }
 
     /// Returns the entity's key. An error says why there is none, and quotes nothing of the request.
@@ -187,6 +194,14 @@ impl Source {
             None => format!("{NO_ENTITY}, which has no topic"),
         })
     }
+}
+
+/// Returns why no order is found in `body`: because nothing of it can be read, or by `reason`.
+fn unreadable(body: &[u8], reason: String) -> String {
+    providers::unreadable(body).unwrap_or_else(|| match providers::has_lone_surrogate(body) {
+        true => format!("{reason}; a text in it has half of a surrogate pair, such as `\\ud800`, and cannot be read"),
+        false => reason,
+    })
 }
 
 /// A verified webhook as a delivery.

@@ -28,6 +28,8 @@ enum Segment {
     },
 }
 
+const HEADER: &str = "header";
+
 const FIELDS: [&str; 5] = ["source", "provider", "topic", "account", "entity"];
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +41,10 @@ pub enum InvalidTemplate {
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
+    #[error("{{header:{0}}} names no header: a header's name has neither spaces nor control characters")]
+    Header(String),
+    #[error("its text around the fields is part of no key: {0}")]
+    Text(InvalidEntityKey),
     #[error("the template has no field that differs between events, so it must be a valid key itself: {0}")]
     Constant(#[from] InvalidEntityKey),
     #[error("the key begins with `cron/`, which is reserved for jobs")]
@@ -52,8 +58,8 @@ impl Segment {
             return all(text.to_owned());
         }
         match text.split_once(':')? {
-            ("header", "") | ("", _) => None,
-            ("header", name) => all(format!("header:{}", name.to_ascii_lowercase())),
+            (HEADER, "") | ("", _) => None,
+            (HEADER, name) => all(format!("{HEADER}:{}", name.to_ascii_lowercase())),
             (topics, field) => match Self::field(field)? {
                 Self::Field { name, topics: None } => Some(Self::Field { name, topics: Some(topics.to_owned()) }),
                 _ => None,
@@ -87,7 +93,23 @@ impl Template {
         if segments.iter().all(|segment| matches!(segment, Segment::Text(_))) {
             EntityKey::parse(text)?;
         }
-        Ok(Self(segments))
+        let template = Self(segments);
+        template.objection().map_or(Ok(template), Err)
+    }
+
+    /// Returns why no delivery gets a key from the template, or `None` if one can.
+    fn objection(&self) -> Option<InvalidTemplate> {
+        self.0.iter().find_map(|segment| match segment {
+            // A key with one letter on each side is as valid as the text.
+            Segment::Text(text) => match EntityKey::parse(&format!("a/{text}a")) {
+                Ok(_) | Err(InvalidEntityKey::Unnamed | InvalidEntityKey::TooLong(_)) => None,
+                Err(error) => Some(InvalidTemplate::Text(error)),
+            },
+            Segment::Field { name, .. } => {
+                let header = name.strip_prefix(HEADER)?.strip_prefix(':')?;
+                http::HeaderName::try_from(header).err().map(|_| InvalidTemplate::Header(header.to_owned()))
+            }
+        })
     }
 
     /// Returns the entity key, if all deliveries of `source` have the same one. Returns `None` if the template
@@ -189,6 +211,14 @@ mod tests {
         }
         for no_key in ["", "order", "order/", "order/\n"] {
             assert!(matches!(Template::parse(no_key), Err(InvalidTemplate::Constant(_))), "{no_key:?}");
+        }
+        for control in ["a/{/id}\n", "a\u{0}/{/id}", "{/id}/\u{fffe}"] {
+            assert!(matches!(Template::parse(control), Err(InvalidTemplate::Text(_))), "{control:?}");
+        }
+        for name in ["x y", " x", "x\n", "x:y"] {
+            let refused = Err(InvalidTemplate::Header(name.into()));
+            assert_eq!(Template::parse(&format!("order/{{header:{name}}}")), refused);
+            assert_eq!(Template::parse(&format!("order/{{orders/*:header:{name}}}")), refused);
         }
         assert_eq!(Template::parse("cron/report"), Err(InvalidTemplate::Reserved));
         assert_eq!(Template::parse("cron/{/id}"), Err(InvalidTemplate::Reserved));

@@ -31,6 +31,17 @@ async fn history_says_whether_older_entries_exist() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn deliveries_before_a_place_may_all_be_known() {
+    let (world, first) = applied(4).await;
+    let known = |count: u64| (0..count).map(|at| Sequence(first.0 + at)).collect();
+    let has_others = async |known| {
+        let operator = world.operator();
+        operator.has_others_before(&entity(), Sequence(first.0 + 3), &known).await.expect("memory answers")
+    };
+    assert_eq!((has_others(known(3)).await, has_others(known(2)).await), (false, true));
+}
+
+#[tokio::test(start_paused = true)]
 async fn history_continues_beyond_the_first_page() {
     let (world, first) = applied(120).await;
     let settled = settled(&world, 120).await;

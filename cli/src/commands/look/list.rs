@@ -11,7 +11,7 @@ use serializer::{
     say,
     view::{
         delivery::{self, parked_json},
-        order_status::{Kind, OrderStatus, ParkedDeliveries, Pause},
+        order_status::{Kind, OrderStatus, ParkedDeliveries, SourceDelay},
         overview::{Filter, Lane, Overview, ParkedDelivery},
     },
 };
@@ -70,7 +70,7 @@ pub struct List {
 struct Entry<'a> {
     lane: Option<&'a Lane>,
     parked: Vec<&'a ParkedDelivery>,
-    pause: Option<Pause>,
+    delay: Option<SourceDelay>,
 }
 
 impl Entry<'_> {
@@ -81,7 +81,7 @@ impl Entry<'_> {
             Some(lane) => lane.status(parked, now),
             None => OrderStatus::of(None, None, parked, now),
         };
-        status.with_pause(self.pause.as_ref(), now)
+        status.with_delay(self.delay.as_ref(), now)
     }
 
     fn since(&self) -> Option<Timestamp> {
@@ -113,16 +113,17 @@ impl Entry<'_> {
     }
 }
 
-async fn add_pauses(entries: &mut [(&EntityKey, Entry<'_>)], deployment: &Deployment) {
+async fn add_delays(entries: &mut [(&EntityKey, Entry<'_>)], deployment: &Deployment) {
     let is_waiting = |entry: &Entry<'_>| entry.lane.is_some_and(|lane| !lane.state.is_empty());
     if !entries.iter().any(|(_, entry)| is_waiting(entry)) {
         return;
     }
-    let paused = whereabouts::paused(deployment).await;
+    let Ok(sources) = whereabouts::configured(deployment).await else { return };
+    let now = deployment.env.now();
     for (_, entry) in entries.iter_mut().filter(|(_, entry)| is_waiting(entry)) {
-        let Some(lane) = entry.lane else { continue };
-        let source = lane.source.as_ref().filter(|source| paused.contains(*source));
-        entry.pause = source.map(|source| Pause::of(source.clone(), &lane.state, deployment.env.now()));
+        let Some((lane, name)) = entry.lane.and_then(|lane| Some((lane, lane.source.as_ref()?))) else { continue };
+        let source = sources.get(name.as_str()).map(|source| &**source);
+        entry.delay = SourceDelay::of(name, source, &lane.state, now);
     }
 }
 
@@ -179,7 +180,7 @@ impl List {
             output::complain(style(format_args!("reading the tables cost about {} read units", survey.units)).dim());
         }
         let mut entries = self.entries(&survey.overview, &filter);
-        add_pauses(&mut entries, &deployment).await;
+        add_delays(&mut entries, &deployment).await;
         // A source that was removed may still have deliveries.
         if let Some(source) = filter.source.as_ref().filter(|_| entries.is_empty())
             && let Some(unknown) = whereabouts::unknown_in(&deployment, source).await

@@ -52,6 +52,18 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_ascii_lowercase(), value.trim().to_owned()))
 }
 
+/// Joins the values of each header that came several times by a comma, as Lambda does.
+fn joined(headers: Vec<(String, String)>) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    for (name, value) in headers {
+        match all.iter_mut().find(|(held, _)| *held == name) {
+            Some((_, held)) => *held = format!("{held},{value}"),
+            None => all.push((name, value)),
+        }
+    }
+    all
+}
+
 impl Webhook {
     pub fn claim(self) -> Result<Claim> {
         let body = match &self.body {
@@ -68,6 +80,7 @@ impl Webhook {
         };
         let now = self.now.map_or_else(|| Env::system().now(), Timestamp::from_secs);
         let Self { provider, secrets, url, options, headers, .. } = self;
+        let headers = joined(headers);
         let (named, options): (Vec<_>, Vec<_>) = options.into_iter().partition(|(name, _)| name.ends_with("_file"));
         let mut files = Vec::new();
         for (name, path) in named {

@@ -15,7 +15,7 @@ use super::{
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
-pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: |_| signature::EMPTY, reads: READS };
+pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: signature::no_key, reads: READS };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
     Key::of(secret).map(SchemeKey::Shared)

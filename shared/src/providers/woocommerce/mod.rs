@@ -133,7 +133,7 @@ fn is_ping(body: &[u8]) -> bool {
 
 impl Provider for WooCommerce {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        key(secret).is_none().then_some(signature::EMPTY)
+        key(secret).is_none().then(|| signature::no_key(secret))
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {

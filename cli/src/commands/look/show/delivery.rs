@@ -54,11 +54,11 @@ impl Show {
             _ => None,
         };
         let state = single.state.as_ref().filter(|state| state.next() == sequence);
-        let pause = match state.zip(single.content.delivery()) {
-            Some((state, delivery)) => whereabouts::pause(deployment, delivery.source(), state).await,
+        let delay = match state.zip(single.content.delivery()) {
+            Some((state, delivery)) => whereabouts::delay(deployment, delivery.source(), state).await,
             None => None,
         };
-        let status = DeliveryStatus::of(sequence, &single, pause.as_ref(), deployment.env.now());
+        let status = DeliveryStatus::of(sequence, &single, delay.as_ref(), deployment.env.now());
         match self.json {
             true => self.print_json(sequence, &single, &status, difference.as_ref(), deployment)?,
             false => {

@@ -10,7 +10,7 @@ use serializer::{
     say,
     view::{
         delivery::{self, delivery_json, parked_json},
-        order_status::{OrderStatus, Pause},
+        order_status::{DelayCause, OrderStatus, SourceDelay},
         overview::ParkedDelivery,
         position::marked,
         similar,
@@ -30,23 +30,22 @@ use webhook_serializer::{
 use super::Show;
 use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
-/// Returns the pause of the next delivery's source. Returns `None` if no delivery waits, or if the source is not
-/// paused.
-async fn pause(timeline: &Timeline, deployment: &Deployment) -> Option<Pause> {
+/// Returns what delays the deliveries of the next delivery's source. Returns `None` if no delivery waits.
+async fn delay(timeline: &Timeline, deployment: &Deployment) -> Option<SourceDelay> {
     let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
-    whereabouts::pause(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
+    whereabouts::delay(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
 }
 
 struct OrderReport {
     timeline: Timeline,
-    pause: Option<Pause>,
+    delay: Option<SourceDelay>,
     similar: Vec<String>,
 }
 
 impl OrderReport {
     fn status(&self, now: Timestamp) -> OrderStatus {
         let status = self.timeline.status(now);
-        status.with_pause(self.pause.as_ref(), now)
+        status.with_delay(self.delay.as_ref(), now)
     }
 }
 
@@ -63,12 +62,12 @@ impl Show {
 
     async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
-        let pause = pause(&timeline, deployment).await;
+        let delay = delay(&timeline, deployment).await;
         let similar = match timeline.is_known() {
             true => Vec::new(),
             false => similar::keys(&self.order, &deployment.operator()).await,
         };
-        Ok(OrderReport { timeline, pause, similar })
+        Ok(OrderReport { timeline, delay, similar })
     }
 
     fn print_order(&self, seen: &OrderReport, deployment: &Deployment) {
@@ -179,7 +178,8 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
 fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> serde_json::Value {
     let status = seen.status(deployment.env.now());
     let next = status.next.iter().map(|next| next.line(&deployment.option, entity));
-    let OrderReport { timeline: Timeline { inspected, settled, .. }, pause, .. } = seen;
+    let OrderReport { timeline: Timeline { inspected, settled, .. }, delay, .. } = seen;
+    let pause = delay.as_ref().filter(|delay| delay.is_pause());
     let state = inspected.state.as_ref().map(|state| {
         json!({
             "tail": state.tail, "head": state.head, "waiting": state.waiting(), "token": state.token,
@@ -220,7 +220,7 @@ fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> s
         "entity": entity, "kind": status.kind.as_str(), "causes": status.causes, "next": next.collect::<Vec<_>>(),
         "state": state, "waiting": waiting.collect::<Vec<_>>(),
         "parked": parked.collect::<Vec<_>>(), "settled": settled.collect::<Vec<_>>(),
-        "paused_source": pause.as_ref().map(|pause| &pause.source),
-        "is_pause_seen": pause.as_ref().map(|pause| pause.looked_at_again.is_some()),
+        "paused_source": pause.map(|pause| &pause.source),
+        "is_pause_seen": pause.map(|pause| pause.cause != DelayCause::Paused { looked_at_again: None }),
     })
 }

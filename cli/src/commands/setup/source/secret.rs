@@ -23,6 +23,7 @@ pub fn read(what: &str) -> Result<String> {
         line.strip_suffix('\r').unwrap_or(line).to_owned()
     };
     ensure!(!secret.is_empty(), "{what} is empty: type it, or pass it on standard input");
+    ensure!(!secret.contains(['\n', '\r']), "{what} has several lines: pass one secret, on one line");
     Ok(secret)
 }
 

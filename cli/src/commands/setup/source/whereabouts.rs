@@ -13,7 +13,7 @@ use serializer::{
     local::samples,
     output::{LOCAL, local_option, quoted},
     stack::{Stack, api::Services},
-    view::order_status::Pause,
+    view::order_status::SourceDelay,
 };
 use webhook_serializer::{
     aws::Account,
@@ -175,9 +175,10 @@ pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<an
     is_unknown.then(|| unknown(&"the sources document", &sources, name.as_str()))
 }
 
-pub async fn pause(deployment: &Deployment, source: &SourceName, state: &EntityState) -> Option<Pause> {
-    let is_paused = paused(deployment).await.contains(source);
-    is_paused.then(|| Pause::of(source.clone(), state, deployment.env.now()))
+/// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
+pub async fn delay(deployment: &Deployment, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
+    let sources = configured(deployment).await.ok()?;
+    SourceDelay::of(name, sources.get(name.as_str()).map(|source| &**source), state, deployment.env.now())
 }
 
 /// Returns the sources that are paused in the deployment's document. If the document cannot be read, returns no

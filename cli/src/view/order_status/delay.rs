@@ -1,0 +1,172 @@
+//! What delays an order, besides failures and the order's own state: the pause, the linger or the removal of its source.
+
+use std::time::Duration;
+
+use webhook_serializer::{
+    protocol::{entity::SourceName, state::EntityState},
+    sources::{REFRESH, Source},
+    time::Timestamp,
+};
+
+use super::{Kind, NextCommand, OrderStatus};
+use crate::output::duration;
+
+/// What delays the deliveries of a source, besides failures and the order's own state.
+#[derive(Debug, Clone)]
+pub struct SourceDelay {
+    pub source: SourceName,
+    pub cause: DelayCause,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DelayCause {
+    Paused {
+        /// The time of the order's next wake-up. `None` if the wake-up is due within `PAUSED_FOR`, or if its time is
+        /// unknown.
+        looked_at_again: Option<Timestamp>,
+    },
+    /// The source's `linger` collects deliveries for one handler start until this time.
+    Lingers(Timestamp),
+    /// The source is not in the sources document.
+    Removed,
+}
+
+/// The status names the time of a wake-up only if the wake-up is due in more than this time. A sooner wake-up may have
+/// another cause than the pause.
+const PAUSED_FOR: Duration = Duration::from_secs(120);
+
+impl SourceDelay {
+    /// Returns what delays the deliveries of the source `name`, which is `source` in the sources document. Returns
+    /// `None` if nothing does.
+    pub fn of(name: &SourceName, source: Option<&Source>, state: &EntityState, now: Timestamp) -> Option<Self> {
+        let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
+        let cause = match source {
+            None => DelayCause::Removed,
+            Some(source) if source.is_paused => DelayCause::Paused { looked_at_again: state.handover.filter(is_seen) },
+            Some(source) => DelayCause::Lingers(lingers_until(source, state).filter(|until| *until > now)?),
+        };
+        Some(Self { source: name.clone(), cause })
+    }
+
+    pub fn is_pause(&self) -> bool {
+        matches!(self.cause, DelayCause::Paused { .. })
+    }
+}
+
+/// Returns the time until which the source's `linger` delays the wake-up of the order's first waiting delivery.
+fn lingers_until(source: &Source, state: &EntityState) -> Option<Timestamp> {
+    let is_untouched = state.held.is_none() && state.handover.is_none() && state.last_error.is_none();
+    let linger = source.linger.filter(|linger| is_untouched && state.waiting() < linger.most)?;
+    Some(state.pending_since? + linger.wait)
+}
+
+impl OrderStatus {
+    #[must_use]
+    pub fn with_delay(mut self, delay: Option<&SourceDelay>, now: Timestamp) -> Self {
+        let Some(SourceDelay { source, cause }) = delay else { return self };
+        let is_waiting = matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable);
+        self.explain(match cause {
+            DelayCause::Paused { looked_at_again: Some(_) } if self.kind == Kind::Waiting => {
+                format!("The source {source} is paused")
+            }
+            DelayCause::Paused { looked_at_again: Some(at) } => {
+                format!("The source {source} is paused. A worker looks again in {}", duration(at.since(now)))
+            }
+            DelayCause::Paused { looked_at_again: None } => format!(
+                "The sources document pauses the source {source}, and workers follow within {}",
+                duration(REFRESH)
+            ),
+            DelayCause::Lingers(until) => {
+                format!(
+                    "The `linger` of the source {source} collects deliveries for {} more",
+                    duration(until.since(now))
+                )
+            }
+            DelayCause::Removed => {
+                format!("The source {source} is not in the sources document, so a worker will park its deliveries")
+            }
+        });
+        if delay.is_some_and(SourceDelay::is_pause) {
+            let resume = NextCommand {
+                source: Some(source.clone()),
+                ..NextCommand::new("source resume", &[], "ends the pause of its source")
+            };
+            if is_waiting {
+                // A worker that these commands wake would find the source paused.
+                self.next.retain(|next| !next.wakes_worker);
+                self.next.insert(0, resume);
+            } else {
+                self.next.push(resume);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::{
+        protocol::{
+            format::{FORMAT, attribute as a},
+            table::Row,
+        },
+        sources::Sources,
+    };
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    fn row() -> Row {
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
+        row.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32)
+    }
+
+    /// Returns the status of an order of the source `shop`, and its commands. `None` for `fields` removes the source
+    /// from the document.
+    fn delayed(fields: Option<&str>, row: &Row) -> (OrderStatus, Vec<String>) {
+        let state = EntityState::parse(row).unwrap();
+        let name = if fields.is_some() { "shop" } else { "other" };
+        let fields = fields.unwrap_or_default();
+        let document = format!("[sources.{name}]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
+        let sources = Sources::parse(&document).unwrap();
+        let source = sources.get("shop").map(|source| &**source);
+        let delay = SourceDelay::of(&SourceName::parse("shop").unwrap(), source, &state, NOW);
+        let status = OrderStatus::of(Some(&state), None, None, NOW).with_delay(delay.as_ref(), NOW);
+        let next = status.next.iter().map(|next| next.line("", &state.entity)).collect();
+        (status, next)
+    }
+
+    #[test]
+    fn order_status_suggests_resuming_its_paused_source() {
+        let next = |row: &Row| {
+            let (status, next) = delayed(Some("paused = true"), row);
+            assert!(status.summary().contains("The sources document pauses the source shop"), "{status:?}");
+            next
+        };
+        assert_eq!(next(&row()), ["serializer source resume shop"]);
+        let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no").with(a::RETRY_AT, 1_004_000_u32);
+        assert_eq!(next(&failed), ["serializer source resume shop", "serializer show shop/order/1 3"]);
+        let on_hold = next(&row().with(a::HOLD, 940_000_u32));
+        assert_eq!(on_hold[1..], ["serializer resume shop/order/1", "serializer source resume shop"]);
+        let (seen, _) = delayed(Some("paused = true"), &row().with(a::HANDOVER, 1_900_000_u32));
+        assert_eq!(seen.summary(), "2 deliveries wait. A worker looks again in 15 min. The source shop is paused.");
+    }
+
+    #[test]
+    fn order_status_names_linger_or_removal_of_its_source() {
+        let row = row().with(a::PENDING_SINCE, 990_000_u32);
+        let said = |fields| delayed(fields, &row).0.summary();
+        let lingers = "deliver = { up_to = 5 }\nlinger = '30s'";
+        assert_eq!(
+            said(Some(lingers)),
+            "2 deliveries wait to be handled. The `linger` of the source shop collects deliveries for 20.0 s more."
+        );
+        let plain = "2 deliveries wait to be handled.";
+        assert_eq!(said(Some("deliver = { up_to = 2 }\nlinger = '30s'")), plain, "the group is full");
+        assert_eq!(said(Some("deliver = { up_to = 5 }\nlinger = '10s'")), plain, "its time is over");
+        assert_eq!(said(Some("")), plain);
+        let removed = "The source shop is not in the sources document, so a worker will park its deliveries.";
+        assert_eq!(said(None), format!("{plain} {removed}"));
+    }
+}
