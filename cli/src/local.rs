@@ -6,6 +6,7 @@ pub mod demo;
 mod endpoint;
 mod engines;
 mod event_source;
+mod folder;
 pub mod function_pool;
 pub mod function_process;
 pub mod handler_log;

@@ -66,13 +66,16 @@ pub struct Outcome {
     pub next: Vec<NextCommand>,
     pub json: Value,
     pub is_unknown: bool,
+    /// Set if the order is still blocked or on hold, for another reason than the one that ended.
+    pub stays_stopped: bool,
     /// Set if it is still open whether the delivery was settled.
     is_undecided: bool,
 }
 
 impl Outcome {
     fn new(effect: Effect, sentence: String, json: Value) -> Self {
-        Self { effect, sentence, next: Vec::new(), json, is_unknown: false, is_undecided: false }
+        let next = Vec::new();
+        Self { effect, sentence, next, json, is_unknown: false, stays_stopped: false, is_undecided: false }
     }
 
     fn then(mut self, command: &'static str, arguments: &[&str], purpose: &'static str) -> Self {
@@ -383,7 +386,8 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
             Unblocked::NotBlocked(state) => StateChange::Unchanged(state),
         },
     };
-    Ok(turned(
+    let stays_stopped = matches!(&result, StateChange::Done(state) if state.is_stopped());
+    let outcome = turned(
         "resume",
         order,
         &result,
@@ -397,8 +401,8 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
             (_, true) => format!("{order} was not blocked, and stays on hold: {}", waiting(state)),
             _ => format!("{order} was neither blocked nor on hold; a wake-up was sent: {}", waiting(state)),
         },
-    )
-    .then("show", &[], "shows its state"))
+    );
+    Ok(Outcome { stays_stopped, ..outcome }.then("show", &[], "shows its state"))
 }
 
 fn retry(order: &EntityKey, result: StateChange) -> Outcome {

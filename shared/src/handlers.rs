@@ -15,6 +15,8 @@
 #[cfg(any(feature = "forward", feature = "invoke"))]
 #[doc(hidden)]
 pub mod commit;
+#[cfg(any(feature = "forward", feature = "invoke"))]
+mod document;
 pub mod event;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod excerpt;

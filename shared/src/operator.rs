@@ -38,7 +38,7 @@ use crate::{
         entity::{EntityKey, Sequence},
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
-        keys::{delivery_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
+        keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
         maintain::{ExpireAgain, LoggedCommand, Reason, Remove},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
@@ -239,6 +239,15 @@ impl Operator {
         receipts.extend(recent.map(|receipt| (receipt.sequence, receipt.clone())));
         let is_settled = |sequence: Sequence| state.as_ref().is_none_or(|state| sequence <= state.head);
         Ok(receipts.into_values().filter(|receipt| is_settled(receipt.sequence)).collect())
+    }
+
+    /// Returns whether anything is stored about an entity.
+    pub async fn is_known(&self, entity: &EntityKey) -> Result<bool, OperatorError> {
+        if self.store.entity(entity, PATIENCE).await?.is_some() {
+            return Ok(true);
+        }
+        let inbox = self.store.query(&inbox_range(entity, None, 1), PATIENCE).await?;
+        Ok(!inbox.rows.is_empty())
     }
 
     /// Reads an entity's parked deliveries, in order of their sequences.

@@ -20,17 +20,26 @@ const SOURCE: &str = "provider = 'standard-webhooks'\nsecrets = ['whsec_Zk93bTR6
 
 /// Answers each request with the JSON document that `answer` makes of the request's body, until the test ends.
 async fn serve(answer: impl Fn(&Json) -> Json + Clone + Send + Sync + 'static) -> String {
+    serve_with(ANSWER, "", answer).await
+}
+
+/// Like [`serve`], with the content type `kind` and further header lines, each with its line end.
+async fn serve_with(
+    kind: &'static str,
+    headers: &'static str,
+    answer: impl Fn(&Json) -> Json + Clone + Send + Sync + 'static,
+) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(respond(stream, answer.clone()));
+            tokio::spawn(respond(stream, kind, headers, answer.clone()));
         }
     });
     url
 }
 
-async fn respond(mut stream: TcpStream, answer: impl Fn(&Json) -> Json) {
+async fn respond(mut stream: TcpStream, kind: &str, headers: &str, answer: impl Fn(&Json) -> Json) {
     let mut received = Vec::new();
     let body = loop {
         let mut chunk = [0; 65_536];
@@ -44,8 +53,8 @@ async fn respond(mut stream: TcpStream, answer: impl Fn(&Json) -> Json) {
         }
     };
     let body = answer(&body).to_string();
-    let head = format!("content-type: {ANSWER}; charset=utf-8\r\ncontent-length: {}\r\nconnection: close", body.len());
-    let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{body}").as_bytes()).await;
+    let head = format!("content-type: {kind}; charset=utf-8\r\ncontent-length: {}\r\nconnection: close", body.len());
+    let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\n{headers}{head}\r\n\r\n{body}").as_bytes()).await;
 }
 
 fn count(table: &str, order: &str, by: usize) -> Json {
@@ -107,10 +116,16 @@ async fn invalid_commit_parks_the_delivery_with_its_reason() {
     let failing = json!([{ "ConditionCheck": {
         "TableName": TOTALS_TABLE, "Key": { "order": { "S": "none" } }, "ConditionExpression": "attribute_exists(n)",
     } }, count(TOTALS_TABLE, "x", 1)]);
+    let mut another_key = count(TOTALS_TABLE, "x", 1);
+    another_key["Update"]["Key"] = json!({ "id": { "S": "x" } });
+    let mut text_added = count(TOTALS_TABLE, "x", 1);
+    text_added["Update"]["ExpressionAttributeValues"][":by"] = json!({ "S": "1" });
     let cases = BTreeMap::from([
         ("misspelt", (json!([{ "Updat": {} }]), "`commit[0]` must have one of Put, Update")),
         ("twice", (json!([count(TOTALS_TABLE, "x", 1), count(TOTALS_TABLE, "x", 1)]), "ValidationException")),
         ("unknown", (table("no-such-table"), "ResourceNotFoundException")),
+        ("key", (json!([another_key]), "ValidationError: ")),
+        ("kind", (json!([text_added]), "ValidationError: ")),
         ("own", (table("entities"), "the serializer's own tables are written by nobody else")),
         ("condition", (failing, "a condition of the handler's own writes did not hold")),
     ]);
@@ -143,7 +158,15 @@ async fn invalid_commit_parks_the_delivery_with_its_reason() {
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoints_write_only_the_tables_of_their_source() {
     let url = serve(|_| json!({ "outcome": "done", "commit": [count(TOTALS_TABLE, "x", 1)] })).await;
+    let compressing =
+        serve_with(ANSWER, "content-encoding: gzip\r\n", |_| json!({ "outcome": "done", "commit": [] })).await;
+    let plain = serve_with("application/json", "", |_| json!({ "outcome": "done", "commit": [] })).await;
     let source = |name: &str, commit: &str| {
+        let url = match name {
+            "gzip" => &compressing,
+            "json" => &plain,
+            _ => &url,
+        };
         format!(
             "[sources.{name}]\n{SOURCE}handler = 'forward'\nforward = {{ url = '{url}', secret = \
              'whsec_Zk93bTR6S2dRcTdUaHBY', allow_private = true{commit} }}\n"
@@ -151,9 +174,11 @@ async fn endpoints_write_only_the_tables_of_their_source() {
     };
     let sources = source("may", &format!(", commit = '{TOTALS_TABLE}'"))
         + &source("another", ", commit = ['another']")
-        + &source("none", "");
+        + &source("none", "")
+        + &source("gzip", ", commit = ['another']")
+        + &source("json", ", commit = ['another']");
     let mut testbed = TestBed::start_for(&sources).await;
-    for name in ["may", "another", "none"] {
+    for name in ["may", "another", "none", "gzip", "json"] {
         let incoming = tests::testbed::incoming(name, &format!("{name}/1"), name, testbed.env().now());
         testbed.inbox().append(&incoming).await.expect("it is appended");
     }
@@ -165,7 +190,9 @@ async fn endpoints_write_only_the_tables_of_their_source() {
     let parked = testbed.operator().all_parked().await.expect("it answers");
     let mut errors: Vec<_> = parked.iter().map(|parked| parked.error.as_str()).collect();
     errors.sort_unstable();
-    assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors[1].contains("`commit[0]` names a table that the source's `forward.commit` lacks"), "{errors:?}");
-    assert!(errors[0].contains("but the source's `forward` has no `commit`"), "{errors:?}");
+    assert_eq!(errors.len(), 4, "{errors:?}");
+    assert!(errors[0].contains("the answer has `commit`, but not the content type"), "{errors:?}");
+    assert!(errors[3].contains("`commit[0]` names a table that the source's `forward.commit` lacks"), "{errors:?}");
+    assert!(errors[2].contains("the answer with writes is compressed"), "{errors:?}");
+    assert!(errors[1].contains("but the source's `forward` has no `commit`"), "{errors:?}");
 }

@@ -1,7 +1,11 @@
 //! Leases among processes whose clocks are wrong by up to a day. The store's time decides.
 
 use tests::{clock::TokioClock, dated::DatedTable, prelude::*};
-use webhook_serializer::{engine::store::Store, leases::LeaseError};
+use webhook_serializer::{
+    engine::store::Store,
+    jobs::{Job, Jobs, Ticker, switch::Switch},
+    leases::LeaseError,
+};
 
 const SECOND: i64 = 1000;
 const DAY: i64 = 86_400 * SECOND;
@@ -155,4 +159,21 @@ async fn embedded_dynamodb_dates_its_replies() {
     let by_machine = Env::system().now();
     let apart = by_machine.since(env.now()).max(env.now().since(by_machine));
     assert!(apart < seconds(60), "{apart:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tick_runs_by_the_stores_time() {
+    const LONGEST: Duration = Duration::from_secs(60);
+    for ahead in [0, 14 * 60 * SECOND, -14 * 60 * SECOND, DAY, -DAY] {
+        let place = Place::new(500).await;
+        let env = ShiftedClock::ahead(place.clock, ahead).env(7);
+        let table = Arc::new(DatedTable::new(place.world.table.clone(), &env, place.clock));
+        let jobs = Jobs::new().add(Job::new("report", "* * * * *", async |_| Ok::<_, Infallible>(())));
+        let info = HolderInfo::new("a host");
+        let ticker = Ticker::new(Store::new(table, env.clone()), &jobs, LONGEST, &Switch::On, info).expect("a ticker");
+        let report = ticker.tick_now(env.monotonic() + LONGEST).await.expect("memory answers");
+        let [run] = &report.ran[..] else { panic!("{ahead}: {report:?}") };
+        let now = place.clock.now();
+        assert!(run.tick <= now && now.since(run.tick) < LONGEST, "{ahead}: {} at {now}", run.tick);
+    }
 }

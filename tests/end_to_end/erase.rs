@@ -77,9 +77,18 @@ async fn row_of_a_job_never_expires() {
     let job = key("cron/nightly");
     let run = world.leases("a scheduler").acquire(&job, Terms::at_once()).await.expect("it is free");
     run.release().await.expect("it is released");
-    world.operator().erase(&job).await.expect("it is erased");
+    assert_eq!(world.operator().erase(&job).await, Err(OperatorError::IsAJob));
     let [row] = &*world.memory.rows(&TableName::Entities) else { panic!("one row") };
     assert_eq!(row.get(a::PURGE_AT), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn erase_of_nothing_says_so() {
+    let world = handled().await;
+    assert_eq!(world.operator().erase(&key("test/none")).await, Err(OperatorError::Unknown));
+    for rows in [4, 0] {
+        assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows }));
+    }
 }
 
 /// A receiver that remembers applied ids recognises the webhook as a repeat.

@@ -11,6 +11,7 @@ use std::{
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::{
+    io::Errno,
     process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process_group, waitid},
     termios::{tcgetpgrp, tcsetpgrp},
 };
@@ -39,6 +40,15 @@ pub struct Program {
     group: Pid,
     has_ended: bool,
     terminal: Option<File>,
+    /// A signal that ends programs was passed on.
+    is_asked_to_end: bool,
+}
+
+/// How a program ended under [`Program::kill`].
+pub enum Killed {
+    ByThis,
+    /// The program runs as another user, so this process may not kill it. It ended later, by itself.
+    NotAllowed,
 }
 
 /// The signals that are passed on to the program. All but SIGCONT would end this process, and the program would continue
@@ -65,6 +75,9 @@ const PASSED_ON: &[Signal] = &[
     #[cfg(target_os = "linux")]
     Signal::STKFLT,
 ];
+
+/// The signals with which a host, a terminal or an operator ends a program.
+const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];
 
 pub struct Signals {
     passed_on: Vec<(Signal, Arrivals)>,
@@ -116,14 +129,19 @@ impl Program {
         let child = command.process_group(0).spawn()?;
         let id = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         let group = id.ok_or_else(|| io::Error::other("it has no process id"))?;
-        Ok(Self { child, group, has_ended: false, terminal: None })
+        Ok(Self { child, group, has_ended: false, terminal: None, is_asked_to_end: false })
     }
 
     pub async fn wait(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let status = loop {
             tokio::select! {
                 status = self.child.wait() => break status?,
-                signal = next(&mut signals.passed_on) => self.signal(signal),
+                signal = next(&mut signals.passed_on) => {
+                    self.is_asked_to_end |= ENDING.contains(&signal);
+                    if self.signal(signal).is_err() {
+                        output::complain("the program runs as another user, so a signal could not be passed on to it");
+                    }
+                }
                 _ = signals.suspended.recv() => {}
                 _ = signals.child.recv() => self.go_on_if_stopped(),
             }
@@ -133,17 +151,33 @@ impl Program {
         Ok(status)
     }
 
-    pub async fn kill(&mut self) -> io::Result<()> {
-        self.signal(Signal::KILL);
+    /// Kills the program's process group, and waits for the program's end.
+    pub async fn kill(&mut self) -> io::Result<Killed> {
+        let sent = self.signal(Signal::KILL);
+        if sent.is_err() {
+            output::complain(
+                "the lease is lost, but the program runs as another user and cannot be killed: it goes on, and another \
+                 holder may already work",
+            );
+        }
         self.child.wait().await?;
         self.has_ended = true;
         self.take_terminal_back();
-        Ok(())
+        Ok(if sent.is_ok() { Killed::ByThis } else { Killed::NotAllowed })
     }
 
-    fn signal(&self, signal: Signal) {
-        // The call fails if all processes of the group have ended.
-        let _ = kill_process_group(self.group, signal);
+    /// Returns whether a signal that ends programs was passed on to the program.
+    pub fn is_asked_to_end(&self) -> bool {
+        self.is_asked_to_end
+    }
+
+    /// Sends a signal to the process group. Fails only if the group belongs to another user.
+    fn signal(&self, signal: Signal) -> Result<(), Errno> {
+        match kill_process_group(self.group, signal) {
+            Err(Errno::PERM) => Err(Errno::PERM),
+            // Otherwise the call fails only if all processes of the group have ended.
+            _ => Ok(()),
+        }
     }
 
     fn go_on_if_stopped(&mut self) {
@@ -153,7 +187,7 @@ impl Program {
         let stopped_by = |signal: Signal| status.stopping_signal() == Some(signal.as_raw());
         let wants_terminal = stopped_by(Signal::TTIN) || stopped_by(Signal::TTOU);
         if wants_terminal && self.give_terminal().is_some() || stopped_by(Signal::TSTP) {
-            self.signal(Signal::CONT);
+            let _ = self.signal(Signal::CONT);
         }
     }
 
@@ -183,7 +217,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.signal(Signal::KILL);
+            let _ = self.signal(Signal::KILL);
         }
     }
 }

@@ -1,13 +1,6 @@
 //! The embedded DynamoDB and queue, served on loopback.
 
-use std::{
-    fs::{File, OpenOptions, TryLockError},
-    io::{Read, Write},
-    net::SocketAddr,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
 use aws_sdk_dynamodb::{
@@ -23,6 +16,7 @@ use webhook_serializer::{
 
 use super::{
     VISIBILITY_TIMEOUT,
+    folder::{self, Folder},
     queue::{self, Faults, QueueSettings, Queues, Redrive},
     stopped,
 };
@@ -60,7 +54,7 @@ pub struct Engines {
     queues: Arc<Queues>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
-    _folder: Option<File>,
+    folder: Option<Folder>,
 }
 
 impl Engines {
@@ -83,15 +77,15 @@ impl Engines {
                 ..QueueSettings::named(QUEUE)
             },
         ];
-        let folder = data.map(lock_folder).transpose()?;
-        let (database, queues) = match data {
+        let folder = data.map(Folder::lock).transpose()?;
+        let (database, queues) = match &folder {
             None => (dynoxide::Database::memory(), Queues::memory(queue_settings)),
-            Some(directory) => {
-                let tables = directory.join("tables.sqlite");
+            Some(folder) => {
+                let tables = folder.tables();
                 let tables = tables
                     .to_str()
                     .ok_or_else(|| anyhow!("the data folder's name is not UTF-8; choose another folder"))?;
-                (dynoxide::Database::new(tables), Queues::open(&directory.join("queue.sqlite"), queue_settings))
+                (dynoxide::Database::new(tables), Queues::open(&folder.queue(), queue_settings))
             }
         };
         let database = database.map_err(|error| anyhow!("the embedded DynamoDB does not start: {error}"))?;
@@ -109,7 +103,7 @@ impl Engines {
         let queue = listener.local_addr()?;
         let serving = queue::serve(listener, queues.clone(), stopped(stopping));
         tasks.spawn(async move { Ok(serving.await?) });
-        let engines = Self { dynamodb, queue, queues, stop, tasks, _folder: folder };
+        let engines = Self { dynamodb, queue, queues, stop, tasks, folder };
         engines.create_tables().await?;
         Ok(engines)
     }
@@ -124,6 +118,11 @@ impl Engines {
 
     pub fn queues(&self) -> &Arc<Queues> {
         &self.queues
+    }
+
+    /// Waits until a file of the data folder is removed, and returns what to say. Never returns without a folder.
+    pub async fn data_removed(&self) -> String {
+        folder::removed(self.folder.as_ref()).await
     }
 
     /// Returns the number of wake-ups in the queue. Delayed wake-ups and those in flight are included.
@@ -175,33 +174,6 @@ impl Engines {
             }
         }
         Ok(())
-    }
-}
-
-/// Creates the folder if needed, and locks it until the returned file is dropped. Two processes cannot use the same
-/// folder: the error names the process that uses it.
-fn lock_folder(directory: &Path) -> Result<File> {
-    let shown = directory.display();
-    let cannot = || format!("the data folder {shown} cannot be written to");
-    std::fs::create_dir_all(directory).with_context(cannot)?;
-    let file = directory.join("in-use");
-    let mut lock =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&file).with_context(cannot)?;
-    match lock.try_lock() {
-        Ok(()) => {
-            lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id())).with_context(cannot)?;
-            Ok(lock)
-        }
-        Err(TryLockError::WouldBlock) => {
-            let mut process = String::new();
-            // The process number in the file only helps to find the other process.
-            let _ = lock.read_to_string(&mut process);
-            Err(anyhow!(
-                "the data folder {shown} is in use by another `serializer local`, process {process}: stop that process or \
-                 choose another folder"
-            ))
-        }
-        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("{} cannot be locked", file.display())),
     }
 }
 

@@ -23,6 +23,31 @@ fn error_names_process_that_uses_the_data_folder() {
     drop(Local::start(&["--data", data]));
 }
 
+/// SQLite goes on writing into a removed file, so webhooks would be accepted and lost.
+#[test]
+fn run_ends_if_its_data_is_removed() {
+    for removed in ["tables.sqlite", "queue.sqlite", "in-use"] {
+        let folder = folder();
+        let mut local = Local::start(&["--data", folder.path().to_str().unwrap()]);
+        std::fs::remove_file(folder.path().join(removed)).expect("it can be removed");
+        assert_eq!(local.child.wait().expect("it ends").code(), Some(1), "{removed}");
+    }
+}
+
+#[test]
+fn queue_without_its_tables_is_refused() {
+    let folder = folder();
+    let data = folder.path().to_str().unwrap();
+    drop(Local::start(&["--data", data]));
+    let remove = |name: &str| std::fs::remove_file(folder.path().join(name));
+    remove("tables.sqlite").expect("it can be removed");
+    // Whoever has closed the database last has removed its log.
+    let _ = remove("tables.sqlite-wal");
+    let refused = ran(&["local", "--port", "0", "--data", data]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(complained(&refused).contains("has a queue, but its tables are gone"), "{}", complained(&refused));
+}
+
 #[test]
 fn unusable_worker_file_is_refused_at_start() {
     let folder = folder();

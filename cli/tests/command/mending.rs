@@ -137,6 +137,15 @@ fn bulk_resume_keeps_arrival_order_while_deliveries_arrive() {
 }
 
 #[test]
+fn resume_of_many_names_those_that_stay_on_hold() {
+    let mut trouble = Trouble::start();
+    trouble.block();
+    trouble.said(&[&["hold", BLOCKED], &WHY[..]].concat());
+    let said = trouble.said(&["resume", "--all", "--yes"]);
+    assert!(said.contains("is no longer blocked, but stays on hold") && said.contains("1 done, 0 "), "{said}");
+}
+
+#[test]
 fn only_parked_deliveries_are_discarded() {
     let mut trouble = Trouble::start();
     trouble.park("450789469", "1");

@@ -252,6 +252,16 @@ fn show_prints_repeats_until_order_is_erased() {
     assert!(erased.status.success(), "{erased:?}");
     let seen: Value = serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap();
     assert_eq!(seen["settled"], serde_json::json!([]));
+    assert!(printed(&local.ran(&["erase", ORDER, "--yes"])).contains("nothing was left to erase"));
+    for command in [
+        &["erase", "shop/order/none", "--yes"][..],
+        &["audit", "shop/order/none"],
+        &["show", "shop/order/none", "--history"],
+    ] {
+        let unknown = local.ran(command);
+        assert!(complained(&unknown).contains("there is no order shop/order/none"), "{command:?}: {unknown:?}");
+        assert_eq!(unknown.status.code(), Some(1), "{command:?}");
+    }
 }
 
 #[test]

@@ -311,10 +311,13 @@ impl DynamoTable {
             return Ok(Transacted::Refused(met));
         }
         self.count_failure();
-        Err(match codes.iter().find(|code| **code != "None") {
-            Some(&"TransactionConflict") => TableError::Conflict,
-            Some(&("ProvisionedThroughputExceeded" | "ThrottlingError")) => TableError::Throttled,
-            Some(other) => TableError::Invalid(format!("transaction cancelled: {other}")),
+        let cause = codes.iter().zip(&reasons).find(|(code, _)| **code != "None");
+        Err(match cause.map(|(code, reason)| (*code, reason.message())) {
+            Some(("TransactionConflict", _)) => TableError::Conflict,
+            Some(("ProvisionedThroughputExceeded" | "ThrottlingError", _)) => TableError::Throttled,
+            // DynamoDB's message names attributes, types and limits, but no values.
+            Some((code, Some(message))) => TableError::Invalid(format!("{code}: {message}")),
+            Some((code, None)) => TableError::Invalid(format!("transaction cancelled: {code}")),
             None => TableError::Unknown("transaction cancelled without a reason".into()),
         })
     }

@@ -162,7 +162,7 @@ fn list<T>(value: &Value, item: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> 
 }
 
 /// Shortens a name for an error.
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     name.chars().filter(|c| !c.is_control()).take(40).collect()
 }
 

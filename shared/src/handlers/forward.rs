@@ -147,6 +147,9 @@ impl Forward {
             if destination.commit().is_empty() {
                 return Outcome::retry("the answer has writes, but the source's `forward` has no `commit`");
             }
+            if !is_plain(&head.headers) {
+                return Outcome::retry("the answer with writes is compressed: send it without content-encoding");
+            }
             let read = Limited::new(body, LONGEST_ANSWER).collect();
             return match env.within(call_timeout(context), read).await {
                 Some(Ok(body)) => answer::committed(&body.to_bytes(), destination.commit()),
@@ -157,9 +160,10 @@ impl Forward {
             };
         }
         let body = read_out(body, env).await;
-        // Some endpoints compress although the request does not accept that.
-        let is_text = head.headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity");
-        let is_shown = is_text && !head.status.is_success();
+        if head.status.is_success() && !destination.commit().is_empty() && answer::lacks_content_type(&body) {
+            return Outcome::retry(format!("the answer has `commit`, but not the content type {ANSWER}"));
+        }
+        let is_shown = is_plain(&head.headers) && !head.status.is_success();
         let excerpt = if is_shown { redacted::excerpt(&body, destination) } else { String::new() };
         answer::judge(head.status, &head.headers, &excerpt, env.now(), env.fraction())
     }
@@ -187,6 +191,11 @@ impl Handler for Forward {
 fn has_writes(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ANSWER))
+}
+
+/// Returns whether an answer is not compressed. Some endpoints compress although the request does not accept that.
+fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity")
 }
 
 /// Reads the body of an answer, up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or

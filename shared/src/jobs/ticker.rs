@@ -36,6 +36,10 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The timeout of recording a job's result. A result that is not recorded lets the tick run again. A record that lands
+/// after the lease is refused.
+const RECORDING: Duration = Duration::from_secs(30);
+
 /// The largest number of steps for one job in one invocation.
 ///
 /// A job needs a further step after a tick has ended, or after another process has changed the row.
@@ -119,6 +123,19 @@ impl Ticker {
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
     /// not affect the other jobs. If this method returns an error, no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
+        self.tick_at(Some(scheduled), deadline).await
+    }
+
+    /// Runs the jobs that are due now, by the store's time. A clock that is wrong runs no tick early.
+    ///
+    /// # Errors
+    ///
+    /// As [`tick`](Self::tick).
+    pub async fn tick_now(&self, deadline: Duration) -> Result<Report, TickError> {
+        self.tick_at(None, deadline).await
+    }
+
+    async fn tick_at(&self, scheduled: Option<Timestamp>, deadline: Duration) -> Result<Report, TickError> {
         let keys: Vec<_> = self.jobs.iter().map(|job| entity_row(&job.entity)).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_A_READ) {
@@ -126,6 +143,7 @@ impl Ticker {
         }
         // The replies have shown the store's time.
         let now = self.store.env().now();
+        let scheduled = scheduled.unwrap_or_else(|| self.store.env().reached());
         if is_far_ahead(scheduled, now) {
             return Err(TickError::FarAhead { scheduled, now });
         }
@@ -330,7 +348,7 @@ impl DueJob<'_> {
     ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
         let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
         let env = store.env();
-        let patience = PATIENCE.min(deadline.saturating_sub(env.monotonic()));
+        let patience = RECORDING.min(deadline.saturating_sub(env.monotonic()));
         let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
         let result = match answer {
             Answer::Done(Outcome::Done) => result(TickOutcome::Done, ""),

@@ -39,8 +39,11 @@ impl Operator {
     /// The entity's row keeps only its numbers. Deliveries that arrive during the call are kept. A
     /// webhook that is sent again is handled as new, because its receipt is gone. If a worker
     /// writes a receipt after the erase, a second erase removes it. If the call fails with
-    /// [`OperatorError::InUse`], nothing was deleted.
+    /// [`OperatorError::InUse`], nothing was deleted; with [`OperatorError::Unknown`], nothing was stored.
     pub async fn erase(&self, entity: &EntityKey) -> Result<Erased, OperatorError> {
+        if entity.is_kept_forever() {
+            return Err(OperatorError::IsAJob);
+        }
         let seen = self.store.entity(entity, PATIENCE).await?;
         if seen.as_ref().is_some_and(|state| !state.is_empty() || state.held.is_some() || state.hold.since().is_some())
         {
@@ -48,6 +51,7 @@ impl Operator {
         }
         let mut rows = 0;
         let mut newer = false;
+        let mut is_known = seen.is_some();
         let mut after: Option<String> = None;
         loop {
             let range = inbox_range(entity, after.as_deref(), PAGE);
@@ -55,6 +59,7 @@ impl Operator {
             // receipt therefore finds no parked row either.
             let page = self.store.query(&range, PATIENCE).await?;
             let through = self.decided_before(entity, seen.as_ref()).await?;
+            is_known |= !page.rows.is_empty();
             for row in &page.rows {
                 match RowKind::of(entity, row)? {
                     // A tombstone stays. It refuses a late put, which would otherwise be answered 2xx and
@@ -72,12 +77,16 @@ impl Operator {
         }
         if let Some(state) = &seen {
             match self.store.run(&Forget::of(state, self.store.env().now()), PATIENCE).await? {
-                Forgotten::Numbers => rows += 1,
+                Forgotten::Numbers => rows += u64::from(remembers(state)),
                 Forgotten::Gone => {}
                 Forgotten::Changed => newer = true,
             }
         }
-        Ok(if newer { Erased::Newer { rows } } else { Erased::Numbers { rows } })
+        match (newer, is_known) {
+            (true, _) => Ok(Erased::Newer { rows }),
+            (false, true) => Ok(Erased::Numbers { rows }),
+            (false, false) => Err(OperatorError::Unknown),
+        }
     }
 
     /// Returns the last sequence whose items may be deleted. That is `head`, or the greatest
@@ -112,6 +121,14 @@ impl Operator {
         }
         Ok(())
     }
+}
+
+/// Returns whether an entity's row has more than its key and numbers.
+fn remembers(state: &EntityState) -> bool {
+    state.recent.last().is_some()
+        || state.spilled
+        || state.holder_info.is_some()
+        || state.newest_event_time.to_stored().is_some()
 }
 
 enum RowKind {

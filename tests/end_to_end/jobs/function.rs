@@ -52,6 +52,34 @@ async fn tick_runs_a_minute_later_if_too_little_function_time_is_left() {
     assert_eq!(night.runs.ticks("report"), [0]);
 }
 
+/// The store gives no answer for `outage` after the job's function has returned.
+#[tokio::test(start_paused = true)]
+async fn end_of_a_job_is_recorded_after_a_short_outage() {
+    for (outage, is_recorded) in [(0, true), (20, true), (40, false)] {
+        let mut night = Night::new();
+        let env = night.env();
+        let until: Arc<Mutex<Timestamp>> = Arc::new(Mutex::new(env.now()));
+        let (down, now) = (until.clone(), env.clone());
+        night.table = Arc::new(FaultyTable::new(night.memory.clone(), &env, move |_| {
+            match now.now() < *down.lock().expect("no panic under the lock") {
+                true => Fault::Before(TableError::Unknown("no connection".into())),
+                false => Fault::None,
+            }
+        }));
+        let report = move |_: Context| {
+            *until.lock().expect("no panic under the lock") = env.now() + Duration::from_secs(outage);
+            std::future::ready(Ok::<_, JobError>(()))
+        };
+        let ticker = night.ticker(one(Job::new("report", "every hour", report)));
+        let report = night.invoke(&ticker, 0).await;
+        assert_eq!(
+            (report.ran.len() == 1, report.errors.is_empty()),
+            (is_recorded, is_recorded),
+            "{outage}: {report:?}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
     let world = World::by(Env::system());

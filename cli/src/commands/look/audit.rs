@@ -2,14 +2,14 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use console::style;
 use serde_json::json;
 use serializer::say;
 use webhook_serializer::protocol::{entity::EntityKey, history::History};
 
-use crate::commands::{print_json, target::Target};
+use crate::commands::{print_json, similar, target::Target};
 
 #[derive(Debug, Args)]
 pub struct Audit {
@@ -25,8 +25,12 @@ pub struct Audit {
 
 impl Audit {
     pub async fn run(self) -> Result<ExitCode> {
-        let operator = self.target.connect().await?.operator();
+        let deployment = self.target.connect().await?;
+        let operator = deployment.operator();
         let entities = match self.order {
+            Some(order) if !operator.is_known(&order).await? => {
+                bail!("{}", similar::unknown(&order, &deployment).await)
+            }
             Some(order) => vec![order],
             // Jobs have rows of the same form, without deliveries.
             None => operator.entities().await?.into_iter().filter(|entity| !entity.is_kept_forever()).collect(),

@@ -77,7 +77,12 @@ impl Run {
             };
             bail!("there is no job `{}`{hint}. {known}; a scheduler registers its jobs within a minute", self.name);
         }
-        say!("{} runs within a minute; `serializer jobs{}` shows the result", self.name, deployment.option);
+        say!(
+            "{} is requested: its scheduler starts it within a minute, or the next call of its `jobs once`. `serializer \
+             jobs{}` shows the result",
+            self.name,
+            deployment.option
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,13 +4,16 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use serializer::{output, say};
+use serializer::{
+    output::{self, counted},
+    say,
+};
 use webhook_serializer::{
     operator::{Erased, OperatorError},
     protocol::entity::EntityKey,
 };
 
-use crate::commands::{confirm::ask, target::Target};
+use crate::commands::{confirm::ask, similar, target::Target};
 
 #[derive(Debug, Args)]
 #[command(
@@ -42,14 +45,17 @@ impl Erase {
                 "{order} is on hold, leased, or has waiting deliveries; nothing was erased. `{}` shows which",
                 deployment.command("show", order.as_str())
             ),
+            Err(OperatorError::Unknown) => bail!("{}", similar::unknown(order, &deployment).await),
             erased => erased?,
         };
         match erased {
-            Erased::Numbers { rows } => say!("{order}: {rows} rows were erased"),
+            Erased::Numbers { rows: 0 } => say!("{order}: nothing was left to erase"),
+            Erased::Numbers { rows } => say!("{order}: {} erased", counted(rows, "row was", "rows were")),
             Erased::Newer { rows } => {
                 say!(
-                    "{order}: {rows} rows were erased. Deliveries arrived meanwhile and stay: run this again when they \
-                     are handled"
+                    "{order}: {} erased. Deliveries arrived meanwhile and stay: run this again when they \
+                     are handled",
+                    counted(rows, "row was", "rows were")
                 );
             }
         }

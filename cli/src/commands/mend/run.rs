@@ -288,7 +288,7 @@ impl Request<'_> {
             bar.inc(1);
             bar.suspend(|| match (json, outcome.effect) {
                 (true, _) => print_json(&with_reason(&outcome, &self.reason)),
-                (false, Effect::Done) if is_many => {}
+                (false, Effect::Done) if is_many && !outcome.stays_stopped => {}
                 (false, Effect::Refused) if is_one => {}
                 _ => say!("{}", outcome.sentence),
             });

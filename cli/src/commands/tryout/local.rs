@@ -534,13 +534,14 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C or SIGTERM, then for the running handlers. A Ctrl-C during the second wait stops the handlers at
+/// Waits for Ctrl-C or SIGTERM, then for the running handlers. Fails at once if the data folder's files are removed. A Ctrl-C during the second wait stops the handlers at
 /// once.
 async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
         _ = interrupted.recv() => {}
         _ = terminated.recv() => {}
+        lost = deployment.engines.data_removed() => bail!("{lost}"),
     }
     deployment.finish();
     output::complain(stopping(&deployment.at_work().orders()));

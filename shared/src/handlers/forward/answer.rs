@@ -6,7 +6,12 @@ use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use serde_json::Value;
 
-use crate::{handler::Outcome, handlers::commit, protocol::table::TableName, time::Timestamp};
+use crate::{
+    handler::Outcome,
+    handlers::{commit, document},
+    protocol::table::TableName,
+    time::Timestamp,
+};
 
 /// The longest wait that `Retry-After` can ask for. A longer one is shortened, because it delays all
 /// deliveries of the entity.
@@ -21,7 +26,7 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
     if status.is_success() {
         return Outcome::Done;
     }
-    let error = if status.is_redirection() {
+    let error = if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         format!("the endpoint answered {}: redirects are not followed; use the final URL", status.as_u16())
     } else if excerpt.is_empty() {
         format!("the endpoint answered {status}")
@@ -46,10 +51,16 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
 /// only the tables that the source allows.
 pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
     let invalid = |reason: &str| Outcome::retry(format!("the endpoint's answer is invalid: {reason}"));
-    let answer: Value = match serde_json::from_slice(body) {
+    let answer = match document::fields(body) {
         Ok(answer) => answer,
-        Err(_) => return invalid("it is not JSON"),
+        Err(reason) => return invalid(&reason),
     };
+    if let Some(unknown) = answer.keys().find(|name| !["outcome", "commit"].contains(&name.as_str())) {
+        return invalid(&format!(
+            "it has no field `{}`; its fields are `outcome` and `commit`",
+            commit::short(unknown)
+        ));
+    }
     if answer.get("outcome") != Some(&Value::from("done")) {
         return invalid("its `outcome` must be done: for any other outcome, use the status");
     }
@@ -63,6 +74,11 @@ pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
         Some(number) => invalid(&format!("`commit[{number}]` names a table that the source's `forward.commit` lacks")),
         None => Outcome::Commit(writes),
     }
+}
+
+/// Returns whether the body of a 2xx answer without the content type of writes has writes nevertheless.
+pub(super) fn lacks_content_type(body: &[u8]) -> bool {
+    document::fields(body).is_ok_and(|fields| fields.contains_key("commit"))
 }
 
 /// Returns the wait in the header `Retry-After`. Without a usable header, returns `None`, and the source's
@@ -98,6 +114,26 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn answer_with_unknown_or_doubled_field_is_refused() {
+        let refused = |body: &str| match committed(body.as_bytes(), &["totals".into()]) {
+            Outcome::Retry { after: None, error } => error.replace("the endpoint's answer is invalid: ", ""),
+            other => panic!("{body}: {other:?}"),
+        };
+        for (body, reason) in [
+            (r#"{"outcome":"done","commits":[]}"#, "it has no field `commits`; its fields are `outcome` and `commit`"),
+            (
+                r#"{"outcome":"done","commit":[],"after":1}"#,
+                "it has no field `after`; its fields are `outcome` and `commit`",
+            ),
+            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
+            ("", "it is empty"),
+        ] {
+            assert_eq!(refused(body), reason);
+        }
+        assert_eq!(committed(br#"{"outcome":"done"}"#, &[]), Outcome::Commit(Vec::new()));
     }
 
     #[test]
@@ -140,6 +176,8 @@ mod tests {
             assert!(error.contains("redirects are not followed"), "{error}");
             assert!(error.len() <= 96, "{error}");
         }
+        let Outcome::Retry { error, .. } = judged(304, None) else { panic!("304") };
+        assert_eq!(error, "the endpoint answered 304 Not Modified");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use serde_json::Value;
 use crate::{
     aws::call::{Answer, LONGEST_ANSWER},
     handler::Outcome,
-    handlers::{commit, excerpt::excerpt},
+    handlers::{commit, document, excerpt::excerpt},
     protocol::attempt::LONGEST_ASKED,
 };
 
@@ -64,9 +64,20 @@ pub(super) fn judge(answer: &Answer) -> Outcome {
 
 fn returned(body: &[u8]) -> Outcome {
     let invalid = |reason: &str| Outcome::retry(format!("the function's answer is invalid: {reason}"));
-    let FunctionAnswer { outcome, after, error, commit } = match serde_json::from_slice(body) {
+    let fields = match document::fields(body) {
+        Ok(fields) => fields,
+        Err(reason) => return invalid(&reason),
+    };
+    if let Some(reason) = document::misspelt_commit(&fields) {
+        return invalid(&reason);
+    }
+    let has_outcome = fields.contains_key("outcome");
+    let FunctionAnswer { outcome, after, error, commit } = match serde_json::from_value(fields.into()) {
         Ok(answer) => answer,
-        Err(_) => return invalid(problem(body)),
+        Err(_) if has_outcome => {
+            return invalid("`outcome` must be done, retry or reject, `after` a number, `error` a text");
+        }
+        Err(_) => return invalid("it has no `outcome`"),
     };
     let error = error.map(|error| excerpt(&error)).filter(|error| !error.is_empty());
     match (outcome, after) {
@@ -97,23 +108,6 @@ fn wait(seconds: f64) -> Option<Duration> {
     }
     let wait = Duration::try_from_secs_f64(seconds).map_or(LONGEST_ASKED, |wait| wait.min(LONGEST_ASKED));
     Some(wait).filter(|wait| !wait.is_zero())
-}
-
-/// Describes what is wrong with a function's answer. The text does not quote the answer, which may be
-/// private.
-fn problem(body: &[u8]) -> &'static str {
-    if body.is_empty() {
-        return "it is empty";
-    }
-    match serde_json::from_slice::<Value>(body) {
-        Err(_) => "it is not JSON",
-        Ok(Value::Null) => "it is null",
-        Ok(Value::Object(fields)) if fields.contains_key("outcome") => {
-            "`outcome` must be done, retry or reject, `after` a number, `error` a text"
-        }
-        Ok(Value::Object(_)) => "it has no `outcome`",
-        Ok(_) => "it is not an object",
-    }
 }
 
 fn failed(body: &[u8]) -> Outcome {
@@ -189,6 +183,16 @@ mod tests {
             Outcome::Reject("no such order".into())
         );
         assert_eq!(returned(r#"{"outcome": "reject"}"#), Outcome::Reject("the function rejected the delivery".into()));
+    }
+
+    #[test]
+    fn answer_with_misspelt_or_doubled_commit_is_refused() {
+        for (body, reason) in [
+            (r#"{"outcome":"done","commits":[]}"#, "it has no field `commits` (did you mean `commit`?)"),
+            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
+        ] {
+            assert_eq!(returned(body), Outcome::retry(format!("the function's answer is invalid: {reason}")));
+        }
     }
 
     #[test]

@@ -120,6 +120,11 @@ impl JobState {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
+    /// Returns the time from which every clock takes the job's lease for expired. `None` if nobody holds it.
+    pub fn expires_everywhere(&self) -> Option<Timestamp> {
+        self.entity.held.as_ref().map(|held| held.expires_at + CLOCKS_APART)
+    }
+
     /// Returns whether the job's lease has expired, even by a clock that is [`CLOCKS_APART`] behind
     /// `now`.
     pub fn has_expired(&self, now: Timestamp) -> bool {

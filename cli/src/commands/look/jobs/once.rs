@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use serializer::{
     output, say,
@@ -17,6 +17,7 @@ use serializer::{
 };
 use tokio::sync::Notify;
 use webhook_serializer::{
+    functions::scheduler::SWEEP,
     handler::Isolation,
     jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, roster, switch::Switch},
     protocol::{state::HolderInfo, tick::TickOutcome},
@@ -39,7 +40,7 @@ const LONGEST: Duration = Duration::from_secs(86_400);
                        The program's environment has SERIALIZER_JOB, SERIALIZER_TICK (when the tick was due, the same for\n\
                        each start) and SERIALIZER_TOKEN, the fencing token.\n\n\
                        The job's lease is renewed while the program runs, for at most a day. If the host dies or a signal\n\
-                       ends the program, a later call runs the tick again, unless --on-crash is skip; a tick starts three\n\
+                       (HUP, INT, QUIT, TERM) ends the program, whatever its exit code but 0, a later call runs the tick again, unless --on-crash is skip; a tick starts three\n\
                        times at most. Any other failure is recorded, and the tick does not run again. `serializer jobs`\n\
                        shows schedule and result.\n\n\
                        The name must not be that of a job in Rust. The program's exit code is passed on. Besides:\n  \
@@ -83,6 +84,7 @@ impl From<Crash> for OnCrash {
 
 impl Once {
     pub async fn run(self) -> Result<ExitCode> {
+        ensure!(self.name != SWEEP, "`{SWEEP}` is the scheduler's own job: choose another name");
         let deployment = self.target.connect().await?;
         let (env, store) = (&deployment.env, &deployment.parts.store);
         let code = Arc::new(Mutex::new(None));
@@ -112,7 +114,7 @@ impl Once {
             .observed_by(Arc::new(Quiet))
             .isolated(Isolation::Inline);
         let report = tokio::select! {
-            report = ticker.tick(env.now(), env.monotonic() + LONGEST) => report?,
+            report = ticker.tick_now(env.monotonic() + LONGEST) => report?,
             () = killed.notified() => {
                 output::complain(format_args!(
                     "{shown} was ended by a signal, so the tick counts as crashed; once the lease has expired, a later \
@@ -122,7 +124,15 @@ impl Once {
             }
         };
         if let Some((_, error)) = report.errors.into_iter().next() {
-            return Err(error.into());
+            let Some(code) = *code.lock().expect("no one panics while holding this") else { return Err(error.into()) };
+            let later = match self.on_crash {
+                Crash::Again => "Once the lease has expired, a later call runs the tick again",
+                Crash::Skip => "The tick counts as crashed, and does not run again",
+            };
+            output::complain(format_args!(
+                "{shown} ended with exit code {code}, but that was not recorded: {error}. {later}"
+            ));
+            return Ok(ExitCode::from(code));
         }
         for run in &report.ran {
             say!("{} of {} {}", self.name, time(run.tick), run.ending);
@@ -143,7 +153,7 @@ impl Once {
 
 struct ProgramRun {
     code: u8,
-    /// The program was ended by a signal, as when its host shuts down.
+    /// The program was ended by a signal, or failed after one that asked it to end, as when its host shuts down.
     is_killed: bool,
 }
 
@@ -157,7 +167,8 @@ async fn run_for(context: &Context, program: &[OsString]) -> Result<ProgramRun, 
     match Program::start(command) {
         Ok(mut running) => {
             let status = running.wait(&mut signals).await?;
-            Ok(ProgramRun { code: code_of(status), is_killed: status.signal().is_some() })
+            let is_asked_to_end = running.is_asked_to_end() && !status.success();
+            Ok(ProgramRun { code: code_of(status), is_killed: status.signal().is_some() || is_asked_to_end })
         }
         Err(error) => Ok(ProgramRun { code: not_started(program, &error), is_killed: false }),
     }
@@ -174,7 +185,12 @@ async fn not_run(deployment: &Deployment, name: &str) -> Result<ExitCode> {
             let before = if before.is_empty() { String::new() } else { format!("; {before} {}", result(job)) };
             say!("{name} has nothing to run; next {}{before}", next(job, now));
         }
-        by => say!("{name} is held by {by}"),
+        by => match job.state.expires_everywhere() {
+            Some(from) if !job.state.entity.held.as_ref().is_some_and(|held| held.runs(now)) => {
+                say!("{name} is held by {by}; a call after {} takes it over", time(from));
+            }
+            _ => say!("{name} is held by {by}"),
+        },
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::json;
 use serializer::{
     output::{self, Table, duration},
@@ -11,7 +11,7 @@ use serializer::{
 };
 
 use super::Show;
-use crate::commands::{print_json, target::Deployment};
+use crate::commands::{print_json, similar, target::Deployment};
 
 impl Show {
     pub(super) async fn history(&self, deployment: &Deployment) -> Result<ExitCode> {
@@ -37,11 +37,14 @@ impl Show {
                 act.ended.clone().unwrap_or_else(|| "unknown: interrupted".into()),
             ]);
         }
+        if table.is_empty() && !deployment.operator().is_known(&self.order).await? {
+            bail!("{}", similar::unknown(&self.order, deployment).await);
+        }
         if self.json {
             return Ok(ExitCode::SUCCESS);
         }
         if table.is_empty() {
-            say!("no operator has changed {} so far", self.order);
+            say!("the log of {} has no operation: none was carried out, or an erase has removed it", self.order);
         } else {
             output::print(table);
         }

@@ -18,7 +18,7 @@ use webhook_serializer::{
 
 use super::leases;
 use crate::commands::{
-    program::{LOST, Program, Signals, code_of, ending_with_this_process, not_started},
+    program::{Killed, LOST, Program, Signals, code_of, ending_with_this_process, not_started},
     target::Target,
 };
 
@@ -30,9 +30,10 @@ const HELD: u8 = 75;
     after_help = "The lease is renewed while the program runs, and released when it ends. The program's environment has\n\
                        SERIALIZER_KEY and SERIALIZER_TOKEN, the fencing token: a receiver that remembers the newest token\n\
                        can refuse effects that carry an older one.\n\n\
-                       Signals that would end this command are passed on to the program's process group. Ctrl-Z does not\n\
-                       suspend it, because the lease would be lost. If SIGKILL ends this command, Linux kills the program\n\
-                       too. Its child processes, and on other systems the program itself, then continue without a lease, as\n\
+                       Signals that would end this command are passed on to the program's process group, except FPE, ILL,\n\
+                       SEGV and the real-time signals. Ctrl-Z does not suspend it, because the lease would be lost. If\n\
+                       SIGKILL ends this command, Linux kills the program too. A program of another user, such as sudo,\n\
+                       gets no signals and is not killed: run `sudo serializer lease run` instead. Its child processes, and on other systems the program itself, then continue without a lease, as\n\
                        do background processes that outlive the program: only the fencing token keeps late effects out.\n\n\
                        The program's exit code is passed on. Besides:\n  \
                        75   another holder had the lease for the whole wait; the program was not started\n  \
@@ -104,8 +105,10 @@ impl Run {
             }
             Err(error) => {
                 // Another holder may already work on the key.
-                running.kill().await?;
-                (error, "was killed")
+                match running.kill().await? {
+                    Killed::ByThis => (error, "was killed"),
+                    Killed::NotAllowed => (error, "could not be killed, and has ended by itself"),
+                }
             }
         };
         output::complain(format_args!("{lost}; {name} {end}, and another holder may already work on {}", self.key));

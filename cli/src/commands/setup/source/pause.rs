@@ -82,8 +82,11 @@ impl Resume {
         for order in waiting.keys() {
             operator.wake(order, REFRESH + READ_TIME).await?;
         }
-        let orders = if waiting.len() == 1 { "1 order".into() } else { format!("{} orders", waiting.len()) };
-        output::complain(format_args!("workers continue with {orders} in {}", output::duration(REFRESH + READ_TIME)));
+        let orders = output::counted(waiting.len() as u64, "waiting order", "waiting orders");
+        output::complain(format_args!(
+            "workers look at {orders} in {}, and continue with those that are due",
+            output::duration(REFRESH + READ_TIME)
+        ));
         Ok(ExitCode::SUCCESS)
     }
 }
