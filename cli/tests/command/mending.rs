@@ -92,6 +92,8 @@ fn bulk_commands_list_targets_and_cost_before_confirmation() {
     }
     let after = trouble.json(&["status", "--no-parked"])["groups"].clone();
     assert_eq!(before, after, "nothing was changed");
+    let nosuch = trouble.ran(&["retry", "--source", "shopfy"]);
+    assert!(complained(&nosuch).contains("has no source `shopfy` (did you mean `shopify`?)"), "{nosuch:?}");
     let held = trouble.ran(&["resume", "--all", "--held"]);
     assert!(complained(&held).contains("there is no order or delivery to resume; nothing was changed"), "{held:?}");
 }

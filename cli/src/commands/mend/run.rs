@@ -21,7 +21,9 @@ use webhook_serializer::protocol::{entity::EntityKey, maintain::Reason};
 use super::choice::Many;
 use crate::commands::{
     interrupt::Interrupt,
-    print_json, similar,
+    print_json,
+    setup::source::whereabouts,
+    similar,
     survey::{self, Cost, ReadScope, Surveyor},
     target::Deployment,
 };
@@ -84,6 +86,11 @@ impl Request<'_> {
     }
 
     async fn nothing(&self, deployment: &Deployment) -> Result<String> {
+        if let Some(source) = &self.many.selection.source
+            && let Some(unknown) = whereabouts::unknown_in(deployment, source).await
+        {
+            bail!(unknown);
+        }
         if let Some(order) = self.order {
             let found = deployment.operator().inspect(order).await?;
             if found.state.is_none() && found.parked.is_empty() {

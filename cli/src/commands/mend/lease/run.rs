@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, builder::NonEmptyStringValueParser};
 use nix::sys::signal::{SigSet, Signal};
 use serializer::output;
 use webhook_serializer::{
@@ -55,7 +55,7 @@ pub struct Run {
     #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=900))]
     lease: u64,
     /// The holder's name, as `lease list` prints it; by default the program's
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     by: Option<String>,
     #[command(flatten)]
     target: Target,

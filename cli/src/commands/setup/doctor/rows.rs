@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Error;
 use serializer::{output::duration, view::order_status::Kind};
 use webhook_serializer::{
+    functions::scheduler::SWEEP,
     jobs::roster::{self, Listed},
     protocol::{entity::SourceName, format::FORMAT, tick::TickOutcome},
     sources::Sources,
@@ -65,6 +66,13 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
             "the scheduler should run once a minute: docs/runbooks/scheduler-silent.md",
         );
     };
+    if !all_late.is_empty() && all_late.iter().all(|job| job.name != SWEEP) {
+        return Finding::warning(
+            CHECK,
+            format!("the scheduler runs, but these jobs are late by more than {}: {}", duration(LATE), names(all_late)),
+            "nobody calls their `jobs once` any more, or the deployed scheduler does not have them: docs/jobs.md",
+        );
+    }
     if !all_late.is_empty() {
         return Finding::wrong(
             CHECK,
@@ -155,4 +163,32 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
         "{orders} orders: {blocked} blocked, {abandoned} with the lease of a dead holder; {parked} deliveries parked"
     );
     Finding::warning(CHECK, says, advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::{
+        jobs::roster::Plan,
+        protocol::{format::attribute as a, table::Row, tick::JobState},
+    };
+
+    use super::*;
+
+    fn job(name: &str, last_tick: Timestamp) -> Listed {
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, format!("cron/{name}"));
+        let row = row.with(a::TAIL, 0_u32).with(a::HEAD, 0_u32).with(a::TOKEN, 1_u32);
+        let state = JobState { last_tick: Some(last_tick), ..JobState::parse(&row).unwrap() };
+        Listed { name: name.to_owned(), plan: Plan::parse("on * * * * *"), state }
+    }
+
+    #[test]
+    fn job_that_nobody_calls_is_no_silent_scheduler() {
+        let now = Timestamp::from_secs(1_800_000_000);
+        let [recent, old] = [60, 3600].map(|ago| Timestamp::from_secs(1_800_000_000 - ago));
+        let found = on_time(&[job(SWEEP, recent), job("report", old)], now);
+        assert_eq!(found.says, "the scheduler runs, but these jobs are late by more than 5 min: report");
+        let found = on_time(&[job(SWEEP, old), job("report", old)], now);
+        assert!(found.says.starts_with("late by more than 5 min: sweep, report; "), "{}", found.says);
+        assert!(on_time(&[job(SWEEP, recent), job("report", recent)], now).says.starts_with("the scheduler runs: "));
+    }
 }
