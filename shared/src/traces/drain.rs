@@ -11,6 +11,7 @@ use super::{
     span::{attributes_of, number, remote_context, set_outcome, start_span, trace_of},
 };
 use crate::{
+    engine::drain::plan::StepOutcome,
     handler::Outcome,
     protocol::{
         delivery::Delivery,
@@ -102,12 +103,13 @@ impl DrainSpans {
         self.has_failed = is_error;
     }
 
-    pub fn decides(&mut self, outcome: &'static str) {
-        let is_error = match outcome {
-            "parked" | "blocked" => true,
+    pub fn decides(&mut self, decided: StepOutcome) {
+        let outcome = decided.as_str();
+        let is_error = match decided {
+            StepOutcome::Settled(settlement) => settlement == Settlement::Parked,
+            StepOutcome::Blocked => true,
             // Requeueing without counting an attempt is not a failure.
-            "retry" => self.has_failed,
-            _ => false,
+            StepOutcome::Retry => self.has_failed,
         };
         for one in &mut self.open {
             let span = start_span(SpanBuilder::from_name("settle"), &one.process);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Written;
 use crate::{
+    engine::drain::plan::StepOutcome,
     handler::Outcome,
     protocol::{
         delivery::{Delivery, Incoming},
@@ -72,7 +73,7 @@ impl DrainSpans {
 
     pub fn ran(&mut self, _: Option<&Outcome>) {}
 
-    pub fn decides(&mut self, _: &'static str) {}
+    pub fn decides(&mut self, _: StepOutcome) {}
 
     pub fn decided(&mut self, _: Written) {}
 

@@ -158,16 +158,34 @@ pub enum Step {
     GiveUp(u32, Retries, String),
 }
 
-impl Step {
-    /// Returns the outcome that this step writes for the delivery in front, as traces name it.
-    /// Returns `None` if the step writes no outcome.
-    pub fn outcome(&self) -> Option<&'static str> {
+/// What a step decides about the delivery in front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StepOutcome {
+    Settled(Settlement),
+    Retry,
+    Blocked,
+}
+
+impl StepOutcome {
+    /// Returns the name that traces show.
+    pub fn as_str(self) -> &'static str {
         match self {
-            Self::Settle(settlement) => Some(settlement.as_str()),
-            Self::Apply | Self::Commit(_) => Some(Settlement::Applied.as_str()),
-            Self::Park { .. } => Some(Settlement::Parked.as_str()),
-            Self::Retry { is_started, .. } => is_started.then_some("retry"),
-            Self::GiveUp(..) => Some("blocked"),
+            Self::Settled(settlement) => settlement.as_str(),
+            Self::Retry => "retry",
+            Self::Blocked => "blocked",
+        }
+    }
+}
+
+impl Step {
+    /// Returns the outcome that this step writes for the delivery in front. Returns `None` if the step writes none.
+    pub fn outcome(&self) -> Option<StepOutcome> {
+        match self {
+            Self::Settle(settlement) => Some(StepOutcome::Settled(*settlement)),
+            Self::Apply | Self::Commit(_) => Some(StepOutcome::Settled(Settlement::Applied)),
+            Self::Park { .. } => Some(StepOutcome::Settled(Settlement::Parked)),
+            Self::Retry { is_started, .. } => is_started.then_some(StepOutcome::Retry),
+            Self::GiveUp(..) => Some(StepOutcome::Blocked),
             _ => None,
         }
     }
