@@ -26,19 +26,24 @@ LISTED, RESULTS = WORK / "listed.json", WORK / "asked.json"
 # Tests that may notice a mutant. Lints and pinned counts are left out: the score is about
 # changes of behaviour.
 LIBRARY = ["-p", "webhook-serializer", "--lib", "--features=ingest,scheduler"]
+PROTOCOL = ["-p", "webhook-serializer-protocol", "--lib", "--features=system,zstd"]
 TESTS = ["-p", "tests", "--test=end_to_end", "--test=forward", "--test=logs", "--test=sources", "--test=template"]
 PAGES = ["-p", "webhook-serializer-cli", "--lib"]
 COMMAND = ["-p", "webhook-serializer-cli", "--test=command"]
 TRACES = ["-p", "tests", "--features=otel", "--test=traces"]
-NARROW = [LIBRARY, PAGES, TESTS, COMMAND, TRACES]
+NARROW = [LIBRARY, PROTOCOL, PAGES, TESTS, COMMAND, TRACES]
 WIDE = [["-p", "tests", "--test=simulation"], ["-p", "model", "--test=model"]]
 
 # Tests are not mutated.
-FILES = """
-    engine/append.rs protocol/attempt.rs protocol/delivery* engine/drain* protocol/entity.rs protocol/inbox* jobs*
-    engine/lease_renewer.rs protocol/lease* leases* protocol/operation.rs operator* protocol/rate.rs protocol/state*
-    engine/sweep* protocol/tick* protocol/maintain* engine/wake.rs handlers* providers* functions*
-""".split()
+FILES = {
+    "shared/src": """
+        engine/append.rs engine/drain* jobs* engine/lease_renewer.rs leases* operator* engine/sweep* engine/wake.rs
+        handlers* providers* functions*
+    """.split(),
+    "shared/protocol/src": """
+        attempt.rs delivery* entity.rs inbox* lease* operation.rs rate.rs state* tick* maintain*
+    """.split(),
+}
 
 
 def run(*command):
@@ -47,7 +52,7 @@ def run(*command):
 
 @functools.cache
 def files():
-    listed = run("git", "ls-files", *(f"shared/src/{one}" for one in FILES)).split()
+    listed = run("git", "ls-files", *(f"{folder}/{one}" for folder, ours in FILES.items() for one in ours)).split()
     return [one for one in listed if one.endswith(".rs") and not re.search(r"/tests/|/tests\.rs$|/main\.rs$", one)]
 
 
@@ -126,10 +131,11 @@ def written(mutants):
 
 def weave(mutants):
     """Writes them into the tree, until it compiles; returns the numbers of those that do."""
-    library = TREE / "shared/src/lib.rs"
-    # Code that is written for a mutant may be unused without it.
-    text = re.sub(r"^(?=#!\[cfg_attr\(\n)", "#![allow(warnings)]\n", library.read_text(), count=1, flags=re.M)
-    library.write_text(text + schemata.SWITCH)
+    for folder, switch in {"shared/src": schemata.SAME_SWITCH, "shared/protocol/src": schemata.SWITCH}.items():
+        root = TREE / folder / "lib.rs"
+        # Code that is written for a mutant may be unused without it.
+        text = re.sub(r"^(?=#!\[(cfg_attr\(\n|allow\())", "#![allow(warnings)]\n", root.read_text(), count=1, flags=re.M)
+        root.write_text(text + switch)
     while True:
         at = {}
         for one, woven in written(mutants):
@@ -138,7 +144,7 @@ def weave(mutants):
                 (TREE / one).write_text(woven.text)
             for mutant in woven.broken:
                 mutants.record(mutant, "compiles never")
-        errors = compiled(LIBRARY)[1]
+        errors = compiled(PROTOCOL)[1] or compiled(LIBRARY)[1]
         if not errors:
             mutants.keep()
             return [number for here in at.values() for number in here]

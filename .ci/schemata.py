@@ -15,7 +15,7 @@ import tree_sitter_rust
 
 RUST = tree_sitter.Language(tree_sitter_rust.language())
 
-# Appended to the library's root. With MUTANT_TRACE, it prints the mutants that were reached.
+# Appended to the root of the protocol. With MUTANT_TRACE, it prints the mutants that were reached.
 SWITCH = r"""
 /// Whether this mutant is asked.
 #[doc(hidden)]
@@ -37,6 +37,12 @@ pub fn mutant(number: usize) -> bool {
     }
     *asked == Some(number)
 }
+"""
+
+# Appended to the library's root.
+SAME_SWITCH = """
+#[doc(hidden)]
+pub use webhook_serializer_protocol::mutant;
 """
 
 

@@ -107,19 +107,23 @@
 
 // Handlers.
 pub use handler::{Context, Deliveries, Handler, HandlerError, Outcome};
+#[doc(inline)]
 pub use protocol::{
     delivery::{Age, Delivery, Incoming, InvalidBody},
     entity::{
         DeliveryId, EntityKey, FencingToken, Identity, InvalidEntityKey, InvalidSourceName, Sequence, SourceName,
     },
 };
+#[doc(inline)]
 pub use time::{Clock, Env, Random, Timestamp};
 
 // The parts of a commit.
+#[doc(inline)]
 pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};
 
 // Leases.
 pub use leases::{Guard, LeaseError, Leases, NotCommitted, RunError, Terms};
+#[doc(inline)]
 pub use protocol::lease::Lease;
 
 // A deployment, for code that runs outside the functions.
@@ -131,6 +135,7 @@ pub use engine::{
     queue::QueueError,
     store::StoreError,
 };
+#[doc(inline)]
 pub use protocol::{format::CorruptRow, table::TableError};
 
 pub mod handlers;
@@ -217,7 +222,7 @@ pub mod nearest;
 #[doc(hidden)]
 pub mod operator;
 #[doc(hidden)]
-pub mod protocol;
+pub use webhook_serializer_protocol as protocol;
 #[doc(hidden)]
 pub mod providers;
 #[doc(hidden)]

@@ -1,7 +1,11 @@
 //! The functions depend on no emulator and no command-line code, even when the whole
-//! workspace is built at once.
+//! workspace is built at once. The protocol depends on nothing that acts or that differs by machine.
 
-use std::{path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Command, Output},
+};
 
 /// Crates that only local runs need.
 const LOCAL: [&str; 5] = ["dynoxide-rs", "rusqlite", "clap", "axum", "webhook-serializer-cli"];
@@ -11,23 +15,42 @@ const FUNCTIONS: [&str; 3] = ["ingest", "worker", "scheduler"];
 /// Selects the library with all features.
 const LIBRARY: [&str; 3] = ["-p", "webhook-serializer", "--all-features"];
 
-/// Returns the packages that depend on `package` in a build of `selection`.
-fn dependents(selection: &[&str], package: &str) -> String {
+/// Crates that act, measure time, draw random numbers or need a C compiler. The protocol does without them.
+const IMPURE: [&str; 10] = ["chrono", "getrandom", "hyper", "jiff", "mio", "rand", "ring", "rustls", "tokio", "zstd"];
+
+fn cargo_tree(selection: &[&str], more: &[&str]) -> Output {
     let cargo = std::env::var_os("CARGO").expect("cargo runs this");
-    let output = Command::new(cargo)
+    Command::new(cargo)
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace"))
         .args(["tree", "--offline", "--locked", "-e", "normal", "--prefix", "none"])
         .args(selection)
-        .args(["-i", package])
+        .args(more)
         .output()
-        .expect("cargo runs");
-    let text = |bytes| String::from_utf8(bytes).expect("a text");
+        .expect("cargo runs")
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).expect("a text")
+}
+
+/// Returns the packages that depend on `package` in a build of `selection`.
+fn dependents(selection: &[&str], package: &str) -> String {
+    let output = cargo_tree(selection, &["-i", package]);
     let out = text(output.stdout);
     let err = text(output.stderr);
     let nothing = err.contains("nothing to print") || err.contains("did not match any packages");
     assert!(nothing || output.status.success(), "{err}");
     assert_eq!(out.is_empty(), nothing, "{err}");
     out
+}
+
+/// Returns the impure crates and the AWS crates that a build of the protocol with `features` includes.
+fn impure_dependencies_of_protocol(features: &str, target: &str) -> BTreeSet<String> {
+    let output = cargo_tree(&["-p", "webhook-serializer-protocol", "--features", features, "--target", target], &[]);
+    assert!(output.status.success(), "{}", text(output.stderr));
+    let tree = text(output.stdout);
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    names.filter(|name| IMPURE.contains(name) || name.starts_with("aws-")).map(str::to_owned).collect()
 }
 
 #[test]
@@ -81,5 +104,16 @@ fn workspace_build_adds_no_crates_for_local_runs_to_functions() {
             let starts = format!("{function} v");
             assert!(!dependents.lines().any(|line| line.starts_with(&starts)), "{function}, {package}");
         }
+    }
+}
+
+/// A client in another language compiles the protocol to WebAssembly, and acts by itself.
+#[test]
+fn protocol_depends_on_no_impure_crate() {
+    for target in ["x86_64-unknown-linux-gnu", "wasm32-unknown-unknown"] {
+        assert_eq!(impure_dependencies_of_protocol("otel", target), BTreeSet::new(), "{target}");
+        // Shows that the check would find such a dependency.
+        let found = impure_dependencies_of_protocol("system,zstd", target);
+        assert_eq!(found, ["getrandom", "tokio", "zstd"].map(str::to_owned).into(), "{target}");
     }
 }

@@ -3,7 +3,7 @@
 //! The client does not retry, because `store.rs` does: it knows which errors to retry, and
 //! simulations run the same code. `aws.rs` sets the client's timeouts.
 
-mod expression;
+mod attribute;
 mod native;
 
 use std::{collections::HashMap, sync::Arc};
@@ -27,6 +27,7 @@ use futures_util::future::BoxFuture;
 use crate::{
     aws::{meter::Meter, unanswered},
     protocol::{
+        expression::Expression,
         keys::continuation_key,
         table::{
             Action, Change, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError, TableName,
@@ -34,7 +35,7 @@ use crate::{
         },
     },
 };
-use expression::{Expression, attributes, row_of};
+use attribute::{attributes, row_of, values};
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -44,8 +45,8 @@ macro_rules! conditional {
     ($builder:expr, $expression:ident, $condition:ident) => {
         $builder
             .set_condition_expression($condition)
-            .set_expression_attribute_names($expression.names())
-            .set_expression_attribute_values($expression.values())
+            .set_expression_attribute_names($expression.names().cloned())
+            .set_expression_attribute_values(values(&$expression))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     };
 }
@@ -376,8 +377,8 @@ impl DynamoTable {
             .query()
             .table_name(self.name(&range.table))
             .key_condition_expression(condition)
-            .set_expression_attribute_names(expression.names())
-            .set_expression_attribute_values(expression.values())
+            .set_expression_attribute_names(expression.names().cloned())
+            .set_expression_attribute_values(values(&expression))
             .limit(i32::try_from(range.limit).unwrap_or(i32::MAX))
             .consistent_read(true)
             .set_return_consumed_capacity(self.capacity())

@@ -1,0 +1,201 @@
+//! The sweep's position, stored in one row.
+//!
+//! The sweep scans the segments of the table one after the other, and then begins again. A scan of
+//! one segment is due a minute after the previous one. Overdue scans follow each other at once.
+
+use std::time::Duration;
+
+use crate::{
+    format::{CorruptRow, FORMAT, attribute as a, check_format},
+    keys::{entity_row_named, sweep_position_row},
+    operation::{Operation, has_nonce},
+    table::{Action, Change, Condition, Key, Row, Write, Written},
+    time::{Nonce, Timestamp},
+};
+
+/// The number of segments into which the sweep divides the table: one for each minute of an hour.
+pub const SEGMENTS: u32 = 60;
+
+/// The time from the due time of one segment's scan to the due time of the next.
+pub const TURN: Duration = Duration::from_secs(60);
+
+/// The longest delay that the sweep makes up for. After an outage of days, the sweep passes over
+/// the table once, instead of once for each hour.
+const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
+
+/// A step of the sweep: the scan of one segment of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweepTurn {
+    /// The number of segments that the sweep has finished before this one, since its first tick.
+    pub number: u64,
+    /// The key of the entity after which the scan continues; `None` at the segment's beginning.
+    pub after: Option<String>,
+    /// The time of the tick at which this segment's scan is due.
+    pub due: Timestamp,
+}
+
+impl SweepTurn {
+    pub fn first(tick: Timestamp) -> Self {
+        Self { number: 0, after: None, due: tick }
+    }
+
+    pub fn segment(&self) -> u32 {
+        u32::try_from(self.number % u64::from(SEGMENTS)).unwrap_or(0)
+    }
+
+    pub fn is_due(&self, tick: Timestamp) -> bool {
+        self.due <= tick
+    }
+
+    pub fn continues_after(&self) -> Option<Key> {
+        self.after.as_deref().map(entity_row_named)
+    }
+
+    /// Returns the scan of the next segment. The parameter `tick` is the tick in which this scan
+    /// ended.
+    #[must_use]
+    pub fn finished(&self, tick: Timestamp) -> Self {
+        let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(MOST_LATE.as_millis() as u64));
+        Self { number: self.number + 1, after: None, due: (self.due + TURN).max(earliest) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position {
+    pub turn: SweepTurn,
+    pub nonce: Nonce,
+}
+
+impl Position {
+    pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
+        check_format(row)?;
+        let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
+        Ok(Self {
+            turn: SweepTurn {
+                number: number(a::TURN)?,
+                after: row.text(a::AFTER).map(str::to_owned),
+                due: Timestamp::from_millis(number(a::DUE)?),
+            },
+            nonce: Nonce::from_stored(row.text(a::NONCE).ok_or(CorruptRow::Attribute(a::NONCE))?),
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdvancePosition<'a> {
+    /// The position that the sweep last read or stored; `None` if no position is stored yet.
+    pub seen: Option<&'a Position>,
+    pub to: &'a Position,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PositionAdvanced {
+    Advanced,
+    /// Another sweep has advanced the position, and continues from there.
+    Elsewhere,
+}
+
+impl Operation for AdvancePosition<'_> {
+    type Outcome = PositionAdvanced;
+
+    fn write(&self) -> Write {
+        let turn = &self.to.turn;
+        Write {
+            key: sweep_position_row(),
+            // If another sweep has advanced the position, the nonce differs. So a sweep that was
+            // frozen neither skips segments nor moves the position back.
+            condition: match self.seen {
+                Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
+                None => Condition::absent(a::NONCE),
+            },
+            action: Action::Update(vec![
+                Change::set(a::VERSION, FORMAT),
+                Change::set(a::TURN, turn.number),
+                match &turn.after {
+                    Some(after) => Change::set(a::AFTER, after.as_str()),
+                    None => Change::remove(a::AFTER),
+                },
+                Change::set(a::DUE, turn.due.as_millis()),
+                Change::set(a::NONCE, self.to.nonce.as_str()),
+            ]),
+        }
+    }
+
+    /// Treats a refusal as success if the row has the nonce of the position `to`, because then an
+    /// earlier try of this write landed.
+    fn judge(&self, reply: Written) -> Result<PositionAdvanced, CorruptRow> {
+        Ok(match reply {
+            Written::Landed(_) => PositionAdvanced::Advanced,
+            Written::Refused(row) if has_nonce(&row, &self.to.nonce) => PositionAdvanced::Advanced,
+            Written::Refused(_) => PositionAdvanced::Elsewhere,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Timestamp = Timestamp::from_secs(1_767_225_600);
+
+    fn turns(turn: &mut SweepTurn, tick: Timestamp) -> u32 {
+        let mut turns = 0;
+        while turn.is_due(tick) {
+            *turn = turn.finished(tick);
+            turns += 1;
+        }
+        turns
+    }
+
+    #[test]
+    fn every_sweep_segment_is_due_within_an_hour() {
+        let mut turn = SweepTurn::first(TICK);
+        let mut segments = Vec::new();
+        for minute in 0..60 {
+            segments.push(turn.segment());
+            assert_eq!(turns(&mut turn, TICK + minute * TURN), 1);
+        }
+        segments.sort_unstable();
+        assert_eq!(segments, Vec::from_iter(0..SEGMENTS));
+        assert_eq!(turn.segment(), 0);
+    }
+
+    #[test]
+    fn sweep_segments_of_missed_minutes_are_due_immediately() {
+        let mut turn = SweepTurn::first(TICK);
+        turns(&mut turn, TICK);
+        assert_eq!(turns(&mut turn, TICK + 10 * TURN), 10);
+        assert_eq!(turns(&mut turn, TICK + 11 * TURN), 1);
+    }
+
+    #[test]
+    fn sweep_after_days_without_ticks_makes_one_pass() {
+        let mut turn = SweepTurn::first(TICK);
+        turns(&mut turn, TICK);
+        let days = TICK + Duration::from_secs(3 * 86_400);
+        assert_eq!(turns(&mut turn, days), SEGMENTS + 2, "a pass, the due turn, and this minute's");
+        assert_eq!(turns(&mut turn, days + TURN), 1);
+    }
+
+    #[test]
+    fn sweep_tick_before_last_finished_one_scans_no_segment() {
+        let mut turn = SweepTurn::first(TICK + TURN);
+        turns(&mut turn, TICK + TURN);
+        assert!(!turn.is_due(TICK));
+    }
+
+    #[test]
+    fn sweep_position_is_read_as_written() {
+        let turn = SweepTurn { number: 77, after: Some("shop/order/1".into()), due: TICK };
+        let position = Position { turn, nonce: Nonce::from_parts(TICK, 1) };
+        let write = AdvancePosition { seen: None, to: &position }.write();
+        let Action::Update(changes) = write.action else { panic!("an update") };
+        let row = changes.into_iter().fold(write.key.to_row(), |row, change| match change {
+            Change::Set(attribute, value) => row.with(attribute, value),
+            _ => row,
+        });
+        assert_eq!(Position::parse(&row), Ok(position));
+        let newer = row.with(a::VERSION, FORMAT + 1);
+        assert_eq!(Position::parse(&newer), Err(CorruptRow::Newer(u64::from(FORMAT) + 1)));
+    }
+}
