@@ -2,11 +2,14 @@
 //! Events of functions: any input is parsed or refused.
 
 use libfuzzer_sys::fuzz_target;
-use webhook_serializer::functions::{
-    ingest::Request,
-    worker::{
-        SqsEvent,
-        batch::{Batch, Message},
+use webhook_serializer::{
+    Timestamp,
+    functions::{
+        ingest::Request,
+        worker::{
+            SqsEvent,
+            batch::{Batch, Message},
+        },
     },
 };
 

@@ -3,7 +3,14 @@
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use webhook_serializer::protocol::{delivery::Item, entity::EntityKey, receipt::Receipt, state::EntityState, format::{FORMAT, attribute as a}, table::{Row, Value}};
+use webhook_serializer::protocol::{
+    delivery::Item,
+    entity::EntityKey,
+    format::{FORMAT, attribute as a},
+    receipt::Receipt,
+    state::EntityState,
+    table::{Row, Value},
+};
 
 #[derive(Debug, Arbitrary)]
 enum Field {
