@@ -5,7 +5,9 @@ use std::{fmt::Write, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use console::style;
-use webhook_serializer::{scheduler, worker};
+use webhook_serializer::{
+    InvalidKind, LeaseError, QueueError, StoreError, jobs::TickError, operator::OperatorError, scheduler, worker,
+};
 
 use crate::commands::{
     self,
@@ -17,7 +19,7 @@ use crate::commands::{
         send, sign, verify,
     },
 };
-use crate::output::complain;
+use crate::{output::complain, stack::api::Refusal};
 
 /// Serializes webhooks by order, and operates deployments.
 ///
@@ -219,13 +221,31 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             let code = failed(&error);
-            if format!("{error:#}").contains("AccessDenied") {
+            if error.chain().any(lacks_permission) {
                 complain(
                     "Get the permissions that docs/deploying.md lists for operating a stack, then run the same \
                      command again.",
                 );
             }
             code
+        }
+    }
+}
+
+/// Returns whether AWS refused a request because the caller lacks a permission.
+fn lacks_permission(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<StoreError>() {
+        return matches!(error, StoreError::Invalid(request) if request.kind == InvalidKind::Permission);
+    }
+    if let Some(error) = error.downcast_ref::<OperatorError>() {
+        return error.invalid_kind() == Some(InvalidKind::Permission);
+    }
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(LeaseError::Refused(request)), _) => request.kind == InvalidKind::Permission,
+        (_, Some(TickError::Store(error))) => lacks_permission(error),
+        _ => {
+            matches!(error.downcast_ref(), Some(QueueError::Denied(_)))
+                || matches!(error.downcast_ref(), Some(Refusal::Denied { .. }))
         }
     }
 }

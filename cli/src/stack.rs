@@ -4,7 +4,7 @@ pub mod api;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, bail};
 
 use crate::stack::api::{Refusal, Service, Services, xml::Element};
 
@@ -41,7 +41,7 @@ impl Stack {
                     services.region()
                 )
             }
-            Err(refusal) => Err(anyhow!("the stack `{name}` cannot be read: {refusal}")),
+            Err(refusal) => Err(Error::new(refusal).context(format!("the stack `{name}` cannot be read"))),
         }
     }
 

@@ -43,7 +43,7 @@ use crate::{
         entity::EntityKey,
         lease::Lease,
         state::HolderInfo,
-        table::{TableError, Write},
+        table::{InvalidRequest, TableError, Write},
     },
     telemetry::{Log, Observer},
     time::Timestamp,
@@ -141,7 +141,7 @@ pub enum LeaseError {
     /// permission is missing, the work's own writes are invalid, or a newer version of the program
     /// wrote the row.
     #[error("{0}")]
-    Refused(String),
+    Refused(InvalidRequest),
 }
 
 /// The reason why work under a lease did not succeed.
@@ -307,7 +307,7 @@ impl LeaseError {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
             StoreError::Unavailable(error) => Self::Unreachable(error.to_string()),
             StoreError::Invalid(reason) => Self::Refused(reason),
-            StoreError::Corrupt(error) => Self::Refused(error.to_string()),
+            StoreError::Corrupt(error) => Self::Refused(error.to_string().into()),
         }
     }
 

@@ -136,7 +136,10 @@ pub use engine::{
     store::StoreError,
 };
 #[doc(inline)]
-pub use protocol::{format::CorruptRow, table::TableError};
+pub use protocol::{
+    format::CorruptRow,
+    table::{InvalidKind, InvalidRequest, TableError},
+};
 
 pub mod handlers;
 

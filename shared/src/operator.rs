@@ -42,7 +42,7 @@ use crate::{
         maintain::{ExpireAgain, LoggedCommand, Reason, Remove},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
-        table::{Key, Row, TableName},
+        table::{InvalidKind, Key, Row, TableName},
     },
     time::Timestamp,
 };
@@ -101,6 +101,21 @@ pub enum OperatorError {
     /// The change was made, but the wake-up could not be sent. The sweep finds the entity later.
     #[error("the operation is done, but {0}; the sweep finds the order within the hour")]
     Queue(#[from] QueueError),
+}
+
+impl OperatorError {
+    /// Returns what has to change before the store or the queue accepts such a request. `None` for any other error.
+    pub fn invalid_kind(&self) -> Option<InvalidKind> {
+        match self {
+            Self::Store(StoreError::Invalid(request)) => Some(request.kind),
+            Self::Append(AppendError::Store(StoreError::Invalid(request))) => Some(request.kind),
+            Self::Lease(LeaseError::Refused(request)) => Some(request.kind),
+            Self::NobodyToWake(QueueError::Denied(_)) | Self::Queue(QueueError::Denied(_)) => {
+                Some(InvalidKind::Permission)
+            }
+            _ => None,
+        }
+    }
 }
 
 impl From<CorruptRow> for OperatorError {

@@ -138,7 +138,7 @@ fn commit_cannot_name_the_serializers_own_tables() {
                 let writes = [Write::put(key, Row::new())];
                 let answer = runtime.block_on(dynamo.table.transact(&writes, &dynamo.nonce));
                 let Err(TableError::Invalid(reason)) = answer else { panic!("{name}: {answer:?}") };
-                assert!(reason.contains("the serializer's own tables"), "{name}: {reason}");
+                assert!(reason.message.contains("the serializer's own tables"), "{name}: {reason}");
             }
         }
     });

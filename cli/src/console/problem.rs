@@ -2,7 +2,9 @@
 
 use axum::{http::StatusCode, response::Response};
 use maud::html;
-use webhook_serializer::{engine::store::StoreError, operator::OperatorError, protocol::entity::EntityKey};
+use webhook_serializer::{
+    InvalidKind, engine::store::StoreError, operator::OperatorError, protocol::entity::EntityKey,
+};
 
 use super::{
     Shared,
@@ -76,13 +78,16 @@ impl Problem {
             ),
             Self::Deployment(error) => {
                 let message = error.to_string();
-                if message.contains("AccessDenied") || message.contains("not authorized") {
-                    let next = "Ask for the permissions to operate a stack, which docs/deploying.md lists, and reload this page.";
-                    return (StatusCode::FORBIDDEN, "A permission is missing", message, next);
-                }
-                if message.contains("ExpiredToken") || message.contains("UnrecognizedClient") {
-                    let next = "Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
-                    return (StatusCode::FORBIDDEN, "The credentials have expired", message, next);
+                match error.invalid_kind() {
+                    Some(InvalidKind::Permission) => {
+                        let next = "Ask for the permissions to operate a stack, which docs/deploying.md lists, and reload this page.";
+                        return (StatusCode::FORBIDDEN, "A permission is missing", message, next);
+                    }
+                    Some(InvalidKind::Credentials) => {
+                        let next = "Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
+                        return (StatusCode::FORBIDDEN, "The credentials have expired", message, next);
+                    }
+                    Some(InvalidKind::Request) | None => {}
                 }
                 let next = "Check that `serializer local` still runs, or the network and the region. Pages work again as soon as the tables answer.";
                 (StatusCode::BAD_GATEWAY, "The tables do not answer", message, next)
@@ -93,14 +98,17 @@ impl Problem {
 
 #[cfg(test)]
 mod tests {
-    use webhook_serializer::protocol::table::TableError;
+    use webhook_serializer::{InvalidRequest, TableError};
 
     use super::*;
 
     #[test]
     fn missing_permission_is_not_shown_as_lost_connection() {
         let describe = |error: StoreError| Problem::from(error).describe();
-        let (status, title, message, _) = describe(StoreError::Invalid("AccessDeniedException: dynamodb:Scan".into()));
+        let (status, title, message, _) = describe(StoreError::Invalid(InvalidRequest {
+            kind: InvalidKind::Permission,
+            message: "AccessDeniedException: dynamodb:Scan".into(),
+        }));
         assert_eq!((status, title), (StatusCode::FORBIDDEN, "A permission is missing"));
         assert!(message.contains("dynamodb:Scan"), "{message}");
         assert_eq!(

@@ -86,7 +86,7 @@ impl Place {
     }
 
     fn error(&self, what: &str, refused: Refused) -> anyhow::Error {
-        anyhow!("{self} {what}: {refused}")
+        anyhow::Error::new(refused).context(format!("{self} {what}"))
     }
 }
 

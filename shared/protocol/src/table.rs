@@ -460,9 +460,36 @@ pub enum TableError {
     /// No answer arrived. The request may have landed or not.
     #[error("no answer from the store: {0}")]
     Unknown(String),
-    /// The store will never accept the request, because of a bug or missing permissions.
+    /// The store will never accept the request.
     #[error("the store refuses the request: {0}")]
-    Invalid(String),
+    Invalid(InvalidRequest),
+}
+
+/// Why the store will never accept a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct InvalidRequest {
+    /// What has to change before the store accepts such a request.
+    pub kind: InvalidKind,
+    /// The store's own words.
+    pub message: String,
+}
+
+/// What has to change before the store accepts a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidKind {
+    /// The request itself, because of a bug or a missing table.
+    Request,
+    /// The caller's permissions.
+    Permission,
+    /// The caller's credentials, which have expired or are unknown.
+    Credentials,
+}
+
+impl<T: Into<String>> From<T> for InvalidRequest {
+    fn from(message: T) -> Self {
+        Self { kind: InvalidKind::Request, message: message.into() }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

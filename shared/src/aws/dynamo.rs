@@ -30,8 +30,8 @@ use crate::{
         expression::Expression,
         keys::continuation_key,
         table::{
-            Action, Change, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError, TableName,
-            Transacted, Write, Written,
+            Action, Change, InvalidKind, InvalidRequest, Key, Page, Prepared, Range, Row, Scanned, Segment, Table,
+            TableError, TableName, Transacted, Write, Written,
         },
     },
 };
@@ -317,8 +317,8 @@ impl DynamoTable {
             Some(("TransactionConflict", _)) => TableError::Conflict,
             Some(("ProvisionedThroughputExceeded" | "ThrottlingError", _)) => TableError::Throttled,
             // DynamoDB's message names attributes, types and limits, but no values.
-            Some((code, Some(message))) => TableError::Invalid(format!("{code}: {message}")),
-            Some((code, None)) => TableError::Invalid(format!("transaction cancelled: {code}")),
+            Some((code, Some(message))) => TableError::Invalid(format!("{code}: {message}").into()),
+            Some((code, None)) => TableError::Invalid(format!("transaction cancelled: {code}").into()),
             None => TableError::Unknown("transaction cancelled without a reason".into()),
         })
     }
@@ -436,10 +436,25 @@ fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
         | "RequestLimitExceeded"
         | "LimitExceededException" => TableError::Throttled,
         _ => {
-            let described = format!("{code}: {}", service.err().message().unwrap_or_default());
+            let message = format!("{code}: {}", service.err().message().unwrap_or_default());
             let is_result_unknown = service.raw().status().is_server_error();
-            if is_result_unknown { TableError::Unknown(described) } else { TableError::Invalid(described) }
+            match is_result_unknown {
+                true => TableError::Unknown(message),
+                false => TableError::Invalid(InvalidRequest { kind: invalid_kind(code), message }),
+            }
         }
+    }
+}
+
+fn invalid_kind(code: &str) -> InvalidKind {
+    match code {
+        "AccessDeniedException" => InvalidKind::Permission,
+        "ExpiredTokenException"
+        | "IncompleteSignatureException"
+        | "InvalidSignatureException"
+        | "MissingAuthenticationTokenException"
+        | "UnrecognizedClientException" => InvalidKind::Credentials,
+        _ => InvalidKind::Request,
     }
 }
 

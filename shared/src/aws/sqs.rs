@@ -91,10 +91,11 @@ fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     QueueError::Unavailable(match error {
         SdkError::ServiceError(service) => {
             let code = service.err().code().unwrap_or("no error code").to_owned();
-            if code == "InvalidMessageContents" {
-                return QueueError::Refused(code);
+            match code.as_str() {
+                "InvalidMessageContents" => return QueueError::Refused(code),
+                "AccessDenied" | "AccessDeniedException" => return QueueError::Denied(code),
+                _ => code,
             }
-            code
         }
         SdkError::TimeoutError(_) => "time-out".to_owned(),
         SdkError::DispatchFailure(failed) => unanswered(failed.as_connector_error()),

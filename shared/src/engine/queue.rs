@@ -112,6 +112,9 @@ pub enum QueueError {
     /// The request failed or its reply was lost. The caller may repeat the request.
     #[error("the queue did not accept the message: {0}")]
     Unavailable(String),
+    /// The caller lacks the permission.
+    #[error("the queue did not accept the message: {0}")]
+    Denied(String),
     /// The queue refuses the message's body.
     #[error("the queue refuses the message: {0}")]
     Refused(String),

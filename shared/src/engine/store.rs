@@ -13,7 +13,9 @@ use crate::{
         keys::entity_row,
         operation::Operation,
         state::EntityState,
-        table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write},
+        table::{
+            InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write,
+        },
     },
     time::Env,
 };
@@ -34,7 +36,7 @@ pub enum StoreError {
     Unavailable(TableError),
     /// The store refuses the operation because of a bug, a missing table or a missing permission.
     #[error("{0}")]
-    Invalid(String),
+    Invalid(InvalidRequest),
     /// A row cannot be read by this version of the program.
     #[error(transparent)]
     Corrupt(#[from] CorruptRow),

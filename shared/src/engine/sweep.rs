@@ -306,7 +306,7 @@ impl Sweep<'_> {
                         tracing::error!(%error, entity = %state.entity, "an entity cannot be woken");
                         swept.unserved += 1;
                     }
-                    Err(error @ QueueError::Unavailable(_)) => return Err(error.into()),
+                    Err(error @ (QueueError::Unavailable(_) | QueueError::Denied(_))) => return Err(error.into()),
                 }
             }
         }

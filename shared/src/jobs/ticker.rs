@@ -399,7 +399,7 @@ impl DueJob<'_> {
                 None => Ok(Committed::Refused("a condition of its writes did not hold".into())),
             },
             // DynamoDB refuses the function's own writes as invalid.
-            Err(StoreError::Invalid(reason)) => Ok(Committed::Refused(reason)),
+            Err(StoreError::Invalid(reason)) => Ok(Committed::Refused(reason.message)),
             Err(error) => Err(error),
         }
     }

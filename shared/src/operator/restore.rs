@@ -351,7 +351,7 @@ impl Operator {
         let mut found = found.lock().await;
         let mut with = found.clone();
         if with.add(key, report) {
-            let text = serde_json::to_string(&with).map_err(|error| StoreError::Invalid(error.to_string()))?;
+            let text = serde_json::to_string(&with).map_err(|error| StoreError::Invalid(error.to_string().into()))?;
             self.store.run(&RecordFindings { restoring, found: &text }, PATIENCE).await?;
             *found = with;
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Error;
 use serializer::{output::duration, view::order_status::Kind};
 use webhook_serializer::{
+    aws::stored::Refused,
     functions::scheduler::SWEEP,
     jobs::roster::{self, Listed},
     protocol::{entity::SourceName, format::FORMAT, tick::TickOutcome},
@@ -13,7 +14,7 @@ use webhook_serializer::{
 };
 
 use super::finding::Finding;
-use crate::commands::{survey::Survey, target::Deployment};
+use crate::commands::{setup::source::whereabouts::Unnamed, survey::Survey, target::Deployment};
 
 /// A job counts as late if its due time has passed by more than this.
 const LATE: Duration = Duration::from_secs(300);
@@ -26,11 +27,7 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
             Finding::ok(CHECK, format!("the document is valid and has {count} sources"))
         }
         // No document was named, or reading it is not allowed.
-        Err(error)
-            if ["name the sources document", "your credentials lack"]
-                .iter()
-                .any(|why| format!("{error:#}").contains(why)) =>
-        {
+        Err(error) if error.is::<Unnamed>() || matches!(error.downcast_ref(), Some(Refused::Denied(_))) => {
             Finding::not_made(CHECK, format!("{error:#}"))
         }
         Err(error) => Finding::wrong(

@@ -6,7 +6,7 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serializer::{
     document::{self, Found, Place},
@@ -123,12 +123,17 @@ async fn said_by_stack(name: &str, who: &AwsOptions) -> Result<(Account, BTreeMa
     Ok((account, said))
 }
 
+/// Neither an option nor the environment names the sources document.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "name the sources document: --sources FILE, --local for the `serializer local` on this machine, --stack NAME for a \
+     stack in AWS, --sources-parameter NAME, or --sources-secret ARN (docs/operating.md)"
+)]
+pub struct Unnamed;
+
 fn set() -> Result<SourcesOrigin> {
     if Environment.value(SourcesOrigin::VARIABLE).is_none() {
-        bail!(
-            "name the sources document: --sources FILE, --local for the `serializer local` on this machine, --stack \
-             NAME for a stack in AWS, --sources-parameter NAME, or --sources-secret ARN (docs/operating.md)"
-        );
+        return Err(Unnamed.into());
     }
     Ok(SourcesOrigin::read(&Environment)?)
 }

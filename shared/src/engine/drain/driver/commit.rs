@@ -53,7 +53,7 @@ impl Driver<'_> {
                 // DynamoDB refuses the handler's own writes as invalid.
                 Err(StoreError::Invalid(reason)) => {
                     let follows = |drain: &Drain, group, source: &Source, answered| {
-                        drain.failed(&reason, group, source, answered)
+                        drain.failed(&reason.message, group, source, answered)
                     };
                     return Ok(self.not_landed(run, follows));
                 }
