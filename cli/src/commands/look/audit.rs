@@ -5,11 +5,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use console::style;
+use futures_util::{StreamExt, stream};
 use serde_json::json;
 use serializer::say;
 use webhook_serializer::protocol::{entity::EntityKey, history::History};
 
-use crate::commands::{print_json, similar, target::Target};
+use crate::commands::{print_json, similar, survey, target::Target};
+
+/// The number of orders that are read at the same time.
+const AT_ONCE: usize = 16;
 
 #[derive(Debug, Args)]
 pub struct Audit {
@@ -38,21 +42,28 @@ impl Audit {
         let mut orders = 0;
         let mut checked = 0;
         let mut mistakes = 0;
-        for entity in &entities {
-            let history = History::of(operator.receipts(entity).await?);
+        let bar = survey::bar(entities.len() as u64, "audit");
+        let read = async |entity: &EntityKey| anyhow::Ok(History::of(operator.receipts(entity).await?));
+        let mut histories = stream::iter(&entities).map(async |entity| (entity, read(entity).await)).buffered(AT_ONCE);
+        while let Some((entity, history)) = histories.next().await {
+            let history = history?;
             // A key that was only leased has no receipts and is not counted as an order.
             orders += usize::from(history.receipts > 0);
             checked += history.receipts;
             mistakes += history.mistakes.len();
-            if self.json {
-                let found: Vec<String> = history.mistakes.iter().map(ToString::to_string).collect();
-                print_json(&json!({ "entity": entity, "receipts": history.receipts, "mistakes": found }));
-            } else {
-                for mistake in &history.mistakes {
-                    say!("{entity}: {}", style(mistake).red());
+            bar.inc(1);
+            bar.suspend(|| {
+                if self.json {
+                    let found: Vec<String> = history.mistakes.iter().map(ToString::to_string).collect();
+                    print_json(&json!({ "entity": entity, "receipts": history.receipts, "mistakes": found }));
+                } else {
+                    for mistake in &history.mistakes {
+                        say!("{entity}: {}", style(mistake).red());
+                    }
                 }
-            }
+            });
         }
+        bar.finish_and_clear();
         if !self.json {
             let verdict = verdict(orders, checked, mistakes);
             say!("{}", if mistakes == 0 { style(verdict).green() } else { style(verdict).red() });
