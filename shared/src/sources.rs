@@ -20,7 +20,7 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use check::Form;
+use check::SourcesForm;
 use provider::{AnyProvider, Registry};
 use serde::Deserialize;
 use table::Table;
@@ -145,7 +145,7 @@ impl Sources {
 
     fn parse_with(text: &str, registry: Registry) -> Result<Self, InvalidSources> {
         let unmarked = text.trim_start_matches('\u{feff}');
-        let document: Form = if unmarked.trim_start().starts_with('{') {
+        let document: SourcesForm = if unmarked.trim_start().starts_with('{') {
             if unmarked.len() < text.len() {
                 return Err(InvalidSources::Document(MARKED.into()));
             }

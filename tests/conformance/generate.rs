@@ -15,7 +15,7 @@ const NAMES: [&str; 5] = ["a", "b", "c", "size", "#:x"];
 
 /// A key, to which the names of a case are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum KeyTemplate {
     Entity(u8),
     Inbox(u8, u8),
     Effect(u8),
@@ -23,24 +23,24 @@ pub enum Place {
 
 /// The names of one case, which no other case writes.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct CaseNames {
     pub effects: String,
     pub case: String,
 }
 
-impl Names {
-    pub fn key(&self, place: Place) -> Key {
+impl CaseNames {
+    pub fn key(&self, place: KeyTemplate) -> Key {
         let own = |what: &str, number: u8| Value::S(format!("{}/{what}{number}", self.case));
         match place {
-            Place::Entity(number) => {
+            KeyTemplate::Entity(number) => {
                 Key { table: TableName::Entities, partition: ("entity".into(), own("e", number)), sort: None }
             }
-            Place::Inbox(partition, item) => Key {
+            KeyTemplate::Inbox(partition, item) => Key {
                 table: TableName::Inbox,
                 partition: ("entity".into(), own("i", partition)),
                 sort: Some(("item".into(), Value::S(format!("i{item}")))),
             },
-            Place::Effect(number) => Key::named(self.effects.as_str(), "effect", own("f", number)),
+            KeyTemplate::Effect(number) => Key::named(self.effects.as_str(), "effect", own("f", number)),
         }
     }
 
@@ -51,7 +51,7 @@ impl Names {
 
 #[derive(Debug, Clone)]
 pub struct Loose {
-    pub place: Place,
+    pub place: KeyTemplate,
     pub condition: Condition,
     pub action: Action,
 }
@@ -60,12 +60,12 @@ macro_rules! kinds {
     ($($name:ident),* $(,)?) => {
         /// An operation of the protocol.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum Kind {
+        pub enum OperationKind {
             $($name),*
         }
 
-        impl Kind {
-            pub const ALL: &[Kind] = &[$(Kind::$name),*];
+        impl OperationKind {
+            pub const ALL: &[OperationKind] = &[$(OperationKind::$name),*];
         }
     };
 }
@@ -79,17 +79,20 @@ kinds! {
     AdvanceNumbers,
 }
 
-impl Kind {
+impl OperationKind {
     /// Returns whether the operation has no condition.
     pub fn is_unconditional(self) -> bool {
-        matches!(self, Kind::PutPart | Kind::RemovePart | Kind::ListJob | Kind::LogAction)
+        matches!(
+            self,
+            OperationKind::PutPart | OperationKind::RemovePart | OperationKind::ListJob | OperationKind::LogAction
+        )
     }
 }
 
 /// An operation with its random parameters.
 #[derive(Debug, Clone)]
-pub struct Act {
-    pub kind: Kind,
+pub struct RandomOperation {
+    pub kind: OperationKind,
     pub entity: u8,
     /// The index into the leases, rows and sequences seen so far; 0 is the newest.
     pub pick: usize,
@@ -103,16 +106,16 @@ pub struct Act {
 }
 
 #[derive(Debug, Clone)]
-pub enum Step {
-    Act(Act),
+pub enum CaseStep {
+    Act(RandomOperation),
     Write(Loose),
     Transact(Vec<Loose>),
     /// Repeats the last write or transaction, as after a lost reply.
     Again,
     /// Repeats the last transaction's client token with other writes.
     SameToken(Vec<Loose>),
-    Get(Place),
-    GetMany(Vec<Place>),
+    Get(KeyTemplate),
+    GetMany(Vec<KeyTemplate>),
     Query {
         partition: u8,
         from: u8,
@@ -237,11 +240,11 @@ fn row() -> impl Strategy<Value = Row> {
     })
 }
 
-fn place() -> impl Strategy<Value = Place> {
+fn place() -> impl Strategy<Value = KeyTemplate> {
     prop_oneof![
-        (0_u8..2).prop_map(Place::Entity),
-        ((0_u8..2), (0_u8..5)).prop_map(|(partition, item)| Place::Inbox(partition, item)),
-        (0_u8..2).prop_map(Place::Effect),
+        (0_u8..2).prop_map(KeyTemplate::Entity),
+        ((0_u8..2), (0_u8..5)).prop_map(|(partition, item)| KeyTemplate::Inbox(partition, item)),
+        (0_u8..2).prop_map(KeyTemplate::Effect),
     ]
 }
 
@@ -259,41 +262,35 @@ pub fn loose() -> impl Strategy<Value = Loose> {
         .prop_map(|(place, condition, action)| Loose { place, condition, action })
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn act() -> impl Strategy<Value = RandomOperation> {
     // Mostly uses one entity, the newest lease and the newest row. Otherwise nothing would ever be settled.
     let entity = prop_oneof![5 => Just(0_u8), 1 => Just(1)];
     let pick = prop_oneof![6 => Just(0_usize), 1 => 1_usize..4];
     let kind = prop_oneof![
-        2 => Just(Kind::Claim),
-        3 => Just(Kind::Acquire),
-        2 => Just(Kind::Settle),
-        1 => Just(Kind::Unblock),
-        1 => Just(Kind::RequestYield),
-        14 => select(Kind::ALL),
+        2 => Just(OperationKind::Claim),
+        3 => Just(OperationKind::Acquire),
+        2 => Just(OperationKind::Settle),
+        1 => Just(OperationKind::Unblock),
+        1 => Just(OperationKind::RequestYield),
+        14 => select(OperationKind::ALL),
     ];
     let lease = prop_oneof![2 => Just(LeaseKind::Drain), 1 => Just(LeaseKind::Exclusive)];
     let parameters = (entity, pick, lease, 0_u64..4000, 0_u8..12);
-    (kind, parameters, vec(loose(), 0..3)).prop_map(|(kind, (entity, pick, lease, millis, twist), beside)| Act {
-        kind,
-        entity,
-        pick,
-        lease,
-        millis,
-        twist,
-        beside,
+    (kind, parameters, vec(loose(), 0..3)).prop_map(|(kind, (entity, pick, lease, millis, twist), beside)| {
+        RandomOperation { kind, entity, pick, lease, millis, twist, beside }
     })
 }
 
-pub fn step() -> impl Strategy<Value = Step> {
+pub fn step() -> impl Strategy<Value = CaseStep> {
     prop_oneof![
-        16 => act().prop_map(Step::Act),
-        5 => loose().prop_map(Step::Write),
-        2 => vec(loose(), 1..4).prop_map(Step::Transact),
-        3 => Just(Step::Again),
-        1 => vec(loose(), 1..3).prop_map(Step::SameToken),
-        1 => place().prop_map(Step::Get),
-        1 => vec(place(), 0..4).prop_map(Step::GetMany),
+        16 => act().prop_map(CaseStep::Act),
+        5 => loose().prop_map(CaseStep::Write),
+        2 => vec(loose(), 1..4).prop_map(CaseStep::Transact),
+        3 => Just(CaseStep::Again),
+        1 => vec(loose(), 1..3).prop_map(CaseStep::SameToken),
+        1 => place().prop_map(CaseStep::Get),
+        1 => vec(place(), 0..4).prop_map(CaseStep::GetMany),
         1 => (0_u8..2, 0_u8..5, 0_u8..5, 1_u32..4)
-            .prop_map(|(partition, from, more, limit)| Step::Query { partition, from, to: from + more, limit }),
+            .prop_map(|(partition, from, more, limit)| CaseStep::Query { partition, from, to: from + more, limit }),
     ]
 }

@@ -46,7 +46,7 @@ use webhook_serializer::{
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
-    generate::{Act, Kind, Loose, Names, Place as RowPlace, Step, step},
+    generate::{CaseNames, CaseStep, KeyTemplate as RowPlace, Loose, OperationKind, RandomOperation, step},
     pair::Pair,
 };
 
@@ -57,13 +57,13 @@ enum Last {
 }
 
 /// The numbers of landed and refused writes of each operation.
-type Landed = BTreeMap<Option<Kind>, (u32, u32)>;
+type Landed = BTreeMap<Option<OperationKind>, (u32, u32)>;
 
 /// One case, and what it has seen so far.
-struct Case<'a> {
+struct RandomCase<'a> {
     number: u64,
     pair: Pair<'a>,
-    names: Names,
+    names: CaseNames,
     now: Timestamp,
     drawn: u128,
     leases: Vec<Lease>,
@@ -80,7 +80,7 @@ struct Case<'a> {
     last_transaction: Option<String>,
     last: Last,
     has_tokens: bool,
-    doing: Option<Kind>,
+    doing: Option<OperationKind>,
     landed: Landed,
 }
 
@@ -88,7 +88,7 @@ fn pick<T: Clone>(met: &[T], back: usize) -> Option<T> {
     met.iter().rev().take(4).cycle().nth(back).cloned()
 }
 
-impl<'a> Case<'a> {
+impl<'a> RandomCase<'a> {
     fn new(dynamo: &'a Dynamo) -> Self {
         static CASES: AtomicU64 = AtomicU64::new(0);
         let number = CASES.fetch_add(1, Relaxed);
@@ -96,7 +96,7 @@ impl<'a> Case<'a> {
         Self {
             number,
             pair: Pair::new(dynamo),
-            names: Names { effects: dynamo.effects.clone(), case },
+            names: CaseNames { effects: dynamo.effects.clone(), case },
             now: START,
             drawn: 0,
             leases: Vec::new(),
@@ -166,21 +166,21 @@ impl<'a> Case<'a> {
         self.rows.extend(self.pair.memory.query(&inbox_range(entity, None, 20)).await.expect("memory answers").rows);
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), String> {
+    async fn step(&mut self, step: &CaseStep) -> Result<(), String> {
         match step {
-            Step::Act(act) => self.doing = Some(act.kind),
-            Step::Again => {}
+            CaseStep::Act(act) => self.doing = Some(act.kind),
+            CaseStep::Again => {}
             _ => self.doing = None,
         }
         match step {
-            Step::Act(act) => self.act(act).await,
-            Step::Write(loose) => {
+            CaseStep::Act(act) => self.act(act).await,
+            CaseStep::Write(loose) => {
                 let write = self.names.write(loose);
                 self.last = Last::Write(write.clone());
                 self.pair.write(&write).await.map(|_| ())
             }
-            Step::Transact(loose) => self.transact(self.writes(loose), None).await,
-            Step::Again => match std::mem::replace(&mut self.last, Last::Nothing) {
+            CaseStep::Transact(loose) => self.transact(self.writes(loose), None).await,
+            CaseStep::Again => match std::mem::replace(&mut self.last, Last::Nothing) {
                 Last::Nothing => Ok(()),
                 Last::Write(write) => {
                     if let Ok(reply) = self.pair.write(&write).await? {
@@ -191,16 +191,16 @@ impl<'a> Case<'a> {
                 Last::Transaction(writes, token) if self.has_tokens => self.transact(writes, Some(token)).await,
                 Last::Transaction(..) => Ok(()),
             },
-            Step::SameToken(loose) => match self.last_transaction.clone() {
+            CaseStep::SameToken(loose) => match self.last_transaction.clone() {
                 Some(token) if self.has_tokens => self.transact(self.writes(loose), Some(token)).await,
                 _ => Ok(()),
             },
-            Step::Get(place) => self.pair.get(&self.names.key(*place)).await.map(|_| ()),
-            Step::GetMany(places) => {
+            CaseStep::Get(place) => self.pair.get(&self.names.key(*place)).await.map(|_| ()),
+            CaseStep::GetMany(places) => {
                 let all: Vec<_> = places.iter().map(|place| self.names.key(*place)).collect();
                 self.pair.get_many(&all).await
             }
-            Step::Query { partition, from, to, limit } => {
+            CaseStep::Query { partition, from, to, limit } => {
                 let key = self.names.key(RowPlace::Inbox(*partition, 0));
                 let (from, to) = (format!("i{from}"), format!("i{to}"));
                 let table = key.table;
@@ -211,7 +211,7 @@ impl<'a> Case<'a> {
     }
 
     /// Advances the sweep's position from one that the case has seen, or from none.
-    async fn advance_position(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+    async fn advance_position(&mut self, act: &RandomOperation, now: Timestamp) -> Result<(), String> {
         if self.positions.is_empty() {
             // All cases share this row.
             self.pair.write(&Write::delete(sweep_position_row())).await?.map_err(|error| error.to_string())?;
@@ -233,13 +233,13 @@ impl<'a> Case<'a> {
     }
 
     /// Begins a restore after one that the case has seen, or after none; or ends a restore.
-    async fn restore(&mut self, act: &Act, now: Timestamp) -> Result<(), String> {
+    async fn restore(&mut self, act: &RandomOperation, now: Timestamp) -> Result<(), String> {
         if self.restores.is_empty() {
             // All cases share this row.
             self.pair.write(&Write::delete(restore_row())).await?.map_err(|error| error.to_string())?;
         }
         let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
-        if let (Kind::EndRestore, Some(restoring)) = (act.kind, &seen) {
+        if let (OperationKind::EndRestore, Some(restoring)) = (act.kind, &seen) {
             self.run(&maintain::RecordFindings { restoring, found: "{}" }).await?;
             return self.run(&maintain::EndRestore { restoring, now }).await.map(drop);
         }
@@ -269,7 +269,7 @@ impl<'a> Case<'a> {
     }
 
     /// Returns a decision about the front of a row that the case has seen, or about another sequence.
-    fn decision(&self, act: &Act, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
+    fn decision(&self, act: &RandomOperation, state: Option<EntityState>, now: Timestamp) -> Option<Decision> {
         let state = state?;
         let mut times = EventTimes::default();
         if act.twist.is_multiple_of(2) {
@@ -326,8 +326,8 @@ fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
     }
 }
 
-async fn run_case(dynamo: &Dynamo, steps: &[Step], landed: &Mutex<Landed>) -> Result<(), String> {
-    let mut case = Case::new(dynamo);
+async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<Landed>) -> Result<(), String> {
+    let mut case = RandomCase::new(dynamo);
     for (number, step) in steps.iter().enumerate() {
         case.step(step).await.map_err(|difference| format!("step {number}, {step:?}:\n{difference}"))?;
     }
@@ -367,7 +367,7 @@ fn memory_table_and_dynamodb_agree_on_random_operations() {
         if cases >= 500 {
             // An operation that never lands, or is never refused, shows nothing. With few cases, that may
             // happen.
-            for &kind in Kind::ALL {
+            for &kind in OperationKind::ALL {
                 let (yes, no) = landed.get(&Some(kind)).copied().unwrap_or_default();
                 assert!(
                     yes > 0 && (no > 0 || kind.is_unconditional()),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// A table, with names that only one rule uses.
-struct Fixture<'a> {
+struct RuleFixture<'a> {
     table: &'a dyn Table,
     effects: String,
     /// At most 10 characters.
@@ -28,7 +28,7 @@ struct Fixture<'a> {
     tokens: String,
 }
 
-impl Fixture<'_> {
+impl RuleFixture<'_> {
     fn effect(&self, name: &str) -> Key {
         Key::named(self.effects.as_str(), "effect", format!("{}/{name}", self.own))
     }
@@ -68,7 +68,7 @@ impl Fixture<'_> {
     }
 }
 
-type Rule = for<'a> fn(&'a Fixture<'a>) -> BoxFuture<'a, ()>;
+type Rule = for<'a> fn(&'a RuleFixture<'a>) -> BoxFuture<'a, ()>;
 
 macro_rules! rules {
     ($($rule:ident),* $(,)?) => { [$((stringify!($rule), |fixture| Box::pin($rule(fixture)))),*] };
@@ -110,7 +110,7 @@ async fn check(table: &dyn Table, effects: &str, tokens: &str, is_skipped: impl 
         }
         println!("{name}");
         let own = format!("r{}", OWN.fetch_add(1, Relaxed));
-        rule(&Fixture { table, effects: effects.into(), own, tokens: tokens.into() }).await;
+        rule(&RuleFixture { table, effects: effects.into(), own, tokens: tokens.into() }).await;
     }
 }
 
@@ -213,7 +213,7 @@ fn memory_table_and_dynamodb_compare_values_alike() {
     });
 }
 
-async fn refusal_returns_the_row(fixture: &Fixture<'_>) {
+async fn refusal_returns_the_row(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let never = Condition::exists("never");
     for action in [Action::Put(Row::new()), Action::Update(vec![Change::set("a", "x")]), Action::Delete] {
@@ -229,7 +229,7 @@ async fn refusal_returns_the_row(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&key).await, Some(met));
 }
 
-async fn update_returns_the_new_row(fixture: &Fixture<'_>) {
+async fn update_returns_the_new_row(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let created = fixture.land(Write::update(key.clone(), vec![Change::set("a", 1_u32), Change::remove("b")])).await;
     assert_eq!(created, Some(key.to_row().with("a", 1_u32)));
@@ -238,7 +238,7 @@ async fn update_returns_the_new_row(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&key).await, changed);
 }
 
-async fn changes_see_the_row_before_the_update(fixture: &Fixture<'_>) {
+async fn changes_see_the_row_before_the_update(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let changes = || {
         vec![
@@ -252,7 +252,7 @@ async fn changes_see_the_row_before_the_update(fixture: &Fixture<'_>) {
     assert_eq!((row.number("count"), row.text("first"), row.number("other")), (Some(9), Some("x"), Some(0)));
 }
 
-async fn put_replaces_all_but_the_key(fixture: &Fixture<'_>) {
+async fn put_replaces_all_but_the_key(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     fixture.land(Write::put(key.clone(), Row::new().with("a", 1_u32))).await;
     // Key attributes in the row are ignored.
@@ -260,7 +260,7 @@ async fn put_replaces_all_but_the_key(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&key).await, Some(key.to_row().with("b", 2_u32)));
 }
 
-async fn deleting_an_absent_item_lands(fixture: &Fixture<'_>) {
+async fn deleting_an_absent_item_lands(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     fixture.land(Write::put(key.clone(), Row::new())).await;
     for _ in 0..2 {
@@ -269,7 +269,7 @@ async fn deleting_an_absent_item_lands(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&key).await, None);
 }
 
-async fn empty_any_never_holds(fixture: &Fixture<'_>) {
+async fn empty_any_never_holds(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let refused = [
         Condition::Any(vec![]),
@@ -290,7 +290,7 @@ async fn empty_any_never_holds(fixture: &Fixture<'_>) {
     }
 }
 
-async fn transaction_is_atomic(fixture: &Fixture<'_>) {
+async fn transaction_is_atomic(fixture: &RuleFixture<'_>) {
     let keys = ["one", "two", "three"].map(|name| fixture.effect(name));
     fixture.land(Write::put(keys[1].clone(), Row::new().with("a", 1_u32))).await;
     let writes = [
@@ -305,7 +305,7 @@ async fn transaction_is_atomic(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&keys[0]).await, Some(keys[0].to_row()));
 }
 
-async fn client_tokens(fixture: &Fixture<'_>) {
+async fn client_tokens(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let once = [Write::update(key.clone(), vec![Change::add("n", 1)])];
     for _ in 0..2 {
@@ -324,38 +324,38 @@ async fn client_tokens(fixture: &Fixture<'_>) {
     assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Landed));
 }
 
-async fn check_alone_is_invalid(fixture: &Fixture<'_>) {
+async fn check_alone_is_invalid(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     fixture.assert_invalid(Write { key: key.clone(), condition: Condition::Always, action: Action::Check }).await;
 }
 
-async fn empty_update_is_invalid(fixture: &Fixture<'_>) {
+async fn empty_update_is_invalid(fixture: &RuleFixture<'_>) {
     fixture.assert_invalid(Write::update(fixture.effect("one"), vec![])).await;
 }
 
-async fn two_changes_of_an_attribute_are_invalid(fixture: &Fixture<'_>) {
+async fn two_changes_of_an_attribute_are_invalid(fixture: &RuleFixture<'_>) {
     let changes = vec![Change::set("a", 1_u32), Change::remove("a")];
     fixture.assert_invalid(Write::update(fixture.effect("one"), changes)).await;
 }
 
-async fn update_of_a_key_is_invalid(fixture: &Fixture<'_>) {
+async fn update_of_a_key_is_invalid(fixture: &RuleFixture<'_>) {
     fixture.assert_invalid(Write::update(fixture.effect("one"), vec![Change::set("effect", "elsewhere")])).await;
     assert_eq!(fixture.row(&fixture.effect("one")).await, None);
 }
 
-async fn ordering_of_unordered_types_is_invalid(fixture: &Fixture<'_>) {
+async fn ordering_of_unordered_types_is_invalid(fixture: &RuleFixture<'_>) {
     for value in [Value::Bool(true), Value::Null, Value::L(vec![]), Value::M([].into())] {
         let condition = Condition::Compare("a".into(), Comparison::Less, Operand::Value(value));
         fixture.assert_invalid(Write::put(fixture.effect("one"), Row::new()).when(condition)).await;
     }
 }
 
-async fn comparison_with_itself_is_invalid(fixture: &Fixture<'_>) {
+async fn comparison_with_itself_is_invalid(fixture: &RuleFixture<'_>) {
     let condition = Condition::compare_with("a", Comparison::Equal, "a");
     fixture.assert_invalid(Write::put(fixture.effect("one"), Row::new()).when(condition)).await;
 }
 
-async fn empty_transaction_is_invalid(fixture: &Fixture<'_>) {
+async fn empty_transaction_is_invalid(fixture: &RuleFixture<'_>) {
     let of_nothing = Write { key: fixture.effect("one"), condition: Condition::Always, action: Action::Check };
     for writes in [vec![], vec![of_nothing]] {
         let outcome = fixture.transact(&writes, 1).await;
@@ -363,7 +363,7 @@ async fn empty_transaction_is_invalid(fixture: &Fixture<'_>) {
     }
 }
 
-async fn transaction_has_at_most_a_hundred_items(fixture: &Fixture<'_>) {
+async fn transaction_has_at_most_a_hundred_items(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let put = Write::put(key.clone(), Row::new());
     let many: Vec<Write> = (0..101).map(|n| Write::put(fixture.effect(&n.to_string()), Row::new())).collect();
@@ -374,7 +374,7 @@ async fn transaction_has_at_most_a_hundred_items(fixture: &Fixture<'_>) {
     assert_eq!(fixture.row(&key).await, None);
 }
 
-async fn addition_needs_a_number(fixture: &Fixture<'_>) {
+async fn addition_needs_a_number(fixture: &RuleFixture<'_>) {
     let key = fixture.effect("one");
     let add = || vec![Change::add("n", 2)];
     fixture.land(Write::put(key.clone(), Row::new().with("n", "text"))).await;
@@ -386,7 +386,7 @@ async fn addition_needs_a_number(fixture: &Fixture<'_>) {
     assert_eq!(row.get("n"), Some(&Value::N(-3)));
 }
 
-async fn range_is_read_in_order(fixture: &Fixture<'_>) {
+async fn range_is_read_in_order(fixture: &RuleFixture<'_>) {
     for item in ["b", "a", "d", "é", "c"] {
         fixture.land(Write::put(fixture.item(item), Row::new().with("v", 1_u32))).await;
     }
@@ -401,14 +401,14 @@ async fn range_is_read_in_order(fixture: &Fixture<'_>) {
     assert_eq!(items("x", "y", 2).await, (String::new(), false));
 }
 
-async fn empty_range_is_invalid(fixture: &Fixture<'_>) {
+async fn empty_range_is_invalid(fixture: &RuleFixture<'_>) {
     for range in [fixture.range("b", "a", 10), fixture.range("a", "b", 0)] {
         let outcome = fixture.table.query(&range).await;
         assert!(matches!(outcome, Err(TableError::Invalid(_))), "{range:?}: {outcome:?}");
     }
 }
 
-async fn batch_leaves_out_absent_items(fixture: &Fixture<'_>) {
+async fn batch_leaves_out_absent_items(fixture: &RuleFixture<'_>) {
     let keys = [fixture.item("a"), fixture.item("b")];
     fixture.land(Write::put(keys[1].clone(), Row::new())).await;
     assert_eq!(fixture.table.get_many(&keys).await, Ok(vec![keys[1].to_row()]));
@@ -422,7 +422,7 @@ async fn batch_leaves_out_absent_items(fixture: &Fixture<'_>) {
 }
 
 /// Only the serializer's own tables report where a scan continues.
-async fn foreign_table_is_scanned_in_one_page(fixture: &Fixture<'_>) {
+async fn foreign_table_is_scanned_in_one_page(fixture: &RuleFixture<'_>) {
     for name in ["one", "two", "three"] {
         fixture.land(Write::put(fixture.effect(name), Row::new())).await;
     }
@@ -431,7 +431,7 @@ async fn foreign_table_is_scanned_in_one_page(fixture: &Fixture<'_>) {
     assert!(matches!(outcome, Err(TableError::Invalid(_))), "{outcome:?}");
 }
 
-async fn size_limits(fixture: &Fixture<'_>) {
+async fn size_limits(fixture: &RuleFixture<'_>) {
     let noise = |bytes: usize| Row::new().with("a", bytes::Bytes::from(vec![7; bytes]));
     fixture.land(Write::put(fixture.effect("one"), noise(399 * 1024))).await;
     fixture.assert_invalid(Write::put(fixture.effect("one"), noise(400 * 1024))).await;

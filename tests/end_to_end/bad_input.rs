@@ -66,7 +66,7 @@ async fn invalid_request_is_refused_and_stores_nothing() {
 async fn delivery_without_an_order_is_parked_as_unrouted() {
     let settled = SettleCounter::default();
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(settled.clone())).await;
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     deployment.local.work(|_| kept.clone());
     // The key of this last one contains a character that no queue message can carry.
     let uncarried = update("7\u{ffff}");

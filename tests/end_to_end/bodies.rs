@@ -7,7 +7,7 @@ use webhook_serializer::{engine::append::AppendError, protocol::delivery::LARGES
 
 #[tokio::test(start_paused = true)]
 async fn oversized_body_is_not_appended() {
-    let world = World::new();
+    let world = TestWorld::new();
     let append = async |bytes: usize| {
         let incoming = Incoming { body: vec![b' '; bytes].into(), ..world.incoming("test/a", "1") };
         world.inbox().append(&incoming).await.map(drop)
@@ -26,7 +26,7 @@ async fn oversized_body_is_not_appended() {
 /// If the append were accepted, a worker would run a delivery handler under the job's lease.
 #[tokio::test(start_paused = true)]
 async fn append_to_a_jobs_key_is_refused() {
-    let world = World::new();
+    let world = TestWorld::new();
     let incoming = world.incoming("cron/nightly", "1");
     assert_eq!(world.inbox().append(&incoming).await.map(drop), Err(AppendError::IsAJob));
     let time = Duration::from_secs(5);
@@ -39,7 +39,7 @@ async fn append_to_a_jobs_key_is_refused() {
 /// The body takes eighteen rows. Runs in memory, because a debug build may exceed a sender's patience.
 #[tokio::test(start_paused = true)]
 async fn six_incompressible_megabytes_reach_handler_unchanged() {
-    let world = World::new();
+    let world = TestWorld::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let mut body = noise(&world.env, LARGEST_BODY);
     let webhook = signed(&world.sources(), "test", "1", body.clone(), world.env.now());
@@ -49,7 +49,7 @@ async fn six_incompressible_megabytes_reach_handler_unchanged() {
         ..request(&Webhook { body: Vec::new(), ..webhook.clone() })
     };
     assert_eq!(ingest.answer(&request(&body)).await.status_code, 200);
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     world.work(&[world.drainer(kept.clone())]).await;
     // The noise names no order, so the delivery is parked, and then redriven to an order.
     let parked = world.operator().parked(&key("test/unrouted")).await.unwrap();
@@ -64,7 +64,7 @@ async fn six_incompressible_megabytes_reach_handler_unchanged() {
 
 #[tokio::test(start_paused = true)]
 async fn body_is_accepted_as_text_or_base64() {
-    let world = World::new();
+    let world = TestWorld::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let body = update("7");
     let plain = |id: &str| request(&signed(&world.sources(), "test", id, body.clone(), world.env.now()));
@@ -74,7 +74,7 @@ async fn body_is_accepted_as_text_or_base64() {
     }
     let said_to_be = Request { is_base64_encoded: true, ..plain("3") };
     assert_eq!(ingest.answer(&said_to_be).await.status_code, 400);
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     world.work(&[world.drainer(kept.clone())]).await;
     let deliveries = kept.first(2).await;
     let [plain, encoded] = &deliveries[..] else { panic!("two arrived: {deliveries:?}") };
@@ -92,7 +92,7 @@ async fn json_id_above_two_to_53_stays_exact() {
     struct Data {
         order_id: u64,
     }
-    let world = World::new();
+    let world = TestWorld::new();
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     // A double cannot tell each of these numbers from its neighbour.
     let orders = [9_007_199_254_740_992, 9_007_199_254_740_993, u64::MAX - 1, u64::MAX];
@@ -101,7 +101,7 @@ async fn json_id_above_two_to_53_stays_exact() {
         let webhook = signed(&world.sources(), "test", &order.to_string(), body, world.env.now());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
     }
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     world.work(&[world.drainer(kept.clone())]).await;
     let mut seen: Vec<(String, u64)> = Vec::new();
     for delivery in kept.first(orders.len()).await {
@@ -167,7 +167,7 @@ async fn delivery_of_a_megabyte_costs_no_additional_request() {
     }
     assert_eq!(costs, [(2, 0, 1, 0); 2], "writes, reads, wake-ups, failures");
 
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     testbed.work(2, &kept);
     let deliveries = kept.first(2).await;
     testbed.rest().await;

@@ -353,7 +353,7 @@ async fn breaker_refusal_costs_two_writes_and_a_send() {
 /// The wake-up follows the lease after 1, 2, 4, 8, … seconds, at most until the lease expires. Claims rely on it.
 #[tokio::test(start_paused = true)]
 async fn following_an_exclusive_lease_costs_few_requests() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let table = world.break_table(|_| Fault::None);
     world.append("test/a", "1").await;
     let lease = world.acquire("test/a", LeaseKind::Exclusive, Duration::from_secs(600)).await;
@@ -384,7 +384,7 @@ async fn following_an_exclusive_lease_costs_few_requests() {
 #[tokio::test(start_paused = true)]
 async fn ingest_takes_two_sequential_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let table = world.break_table(|_| Fault::Slow(LATENCY));
     let queue = world.break_queue(|_| Fault::Slow(LATENCY));
     let before = world.env.monotonic();
@@ -396,7 +396,7 @@ async fn ingest_takes_two_sequential_round_trips() {
 /// A lease of 15 s is renewed every 5 s.
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_every_third_of_its_length() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.append_from("slow", "slow/a", "1").await;
     let table = world.break_table(|_| Fault::None);
     world.work(&[world.drainer(Slow(Duration::from_secs(41)))]).await;
@@ -410,7 +410,7 @@ async fn backlog_takes_one_round_trip_per_delivery() {
     const LATENCY: Duration = Duration::from_millis(100);
     const HANDLER: Duration = Duration::from_millis(700);
     const K: u32 = 60;
-    let mut world = World::with("test/a", 0..K).await;
+    let mut world = TestWorld::with("test/a", 0..K).await;
     world.break_table(|_| Fault::Slow(LATENCY));
     world.function_time = Duration::from_secs(600);
     world.settings.slice = world.function_time;

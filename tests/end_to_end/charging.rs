@@ -16,7 +16,7 @@ fn endless() -> impl Handler + Clone {
 }
 
 /// Processes one wake-up in a worker that vanishes after two seconds, and waits until its lease has expired.
-async fn vanishes(world: &World, drainer: &Drainer) {
+async fn vanishes(world: &TestWorld, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
     let received = Received::new(message.content.entity().clone(), message.times);
     let deadline = world.env.monotonic() + world.function_time;
@@ -39,7 +39,7 @@ fn records_failure(write: &Write) -> bool {
     matches!(&write.action, Action::Update(changes) if changes.iter().any(sets))
 }
 
-async fn is_parked(world: &World, entity: &str) -> Vec<String> {
+async fn is_parked(world: &TestWorld, entity: &str) -> Vec<String> {
     let entity = key(entity);
     let parked = world.operator().parked(&entity).await.expect("memory answers");
     parked.into_iter().map(|parked| parked.error).collect()
@@ -48,7 +48,7 @@ async fn is_parked(world: &World, entity: &str) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn not_now_outcome_counts_no_attempt() {
     const REFUSED: usize = 10;
-    let world = World::with("test/a", ["1", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     let refused = Arc::new(AtomicUsize::new(0));
     let attempts = Arc::new(Mutex::new(Vec::new()));
     let seen = attempts.clone();
@@ -76,7 +76,7 @@ async fn wake_up_of_immediate_retry_follows_its_write() {
         for outcome in
             [Outcome::retry_after(asked, "not yet"), Outcome::NotNow { after: Some(asked), error: "not yet".into() }]
         {
-            let mut world = World::with("test/a", ["1"]).await;
+            let mut world = TestWorld::with("test/a", ["1"]).await;
             world.fail(Fault::Slow(Duration::from_millis(50)), |call| call.writes.iter().any(records_failure));
             let asks = Arc::new(AtomicUsize::new(0));
             let first = outcome.clone();
@@ -92,7 +92,7 @@ async fn wake_up_of_immediate_retry_follows_its_write() {
 
 #[tokio::test(start_paused = true)]
 async fn row_keeps_first_200_bytes_of_handler_error() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let error = format!("ValueError: {}", "x".repeat(300));
     let drainer = world.drainer(answering({
         let error = error.clone();
@@ -107,7 +107,7 @@ async fn row_keeps_first_200_bytes_of_handler_error() {
 /// The first holder may have died before the start; starts after that are recorded.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_every_worker_is_parked() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     for crash in 0..=ATTEMPTS {
         assert_eq!(is_parked(&world, "test/a").await, [""; 0], "after {crash} crashes");
         vanishes(&world, &world.drainer(endless())).await;
@@ -122,7 +122,7 @@ async fn delivery_that_kills_every_worker_is_parked() {
 /// The worker dies before its handler starts, for example because a page is too large.
 #[tokio::test(start_paused = true)]
 async fn repeated_worker_deaths_before_start_block_the_order() {
-    let mut world = World::with("test/a", ["1"]).await;
+    let mut world = TestWorld::with("test/a", ["1"]).await;
     let whole = world.table.clone();
     world.fail(Fault::Silent, |call| call.read > 0);
     for vanished in 0..=VANISHED_BEFORE_START {
@@ -141,7 +141,7 @@ async fn repeated_worker_deaths_before_start_block_the_order() {
 
 #[tokio::test(start_paused = true)]
 async fn row_of_a_newer_format_is_never_changed() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let entity = key("test/a");
     let newer = Write::update(
         entity_row(&entity),
@@ -169,7 +169,7 @@ async fn suspect_with_longest_allowed_handler_timeout_still_starts() {
         WorkerConfig::read(&[].as_slice(), &sources).is_ok()
     };
     let slowest = (1..60).filter(|seconds| is_accepted(*seconds)).max().expect("some fit into a minute");
-    let world = World::new().with_sources(&document(slowest));
+    let world = TestWorld::new().with_sources(&document(slowest));
     world.append_from("slowest", "test/a", "1").await;
     vanishes(&world, &world.drainer(endless())).await;
     let hour = Duration::from_secs(3600);
@@ -180,7 +180,7 @@ async fn suspect_with_longest_allowed_handler_timeout_still_starts() {
 #[tokio::test(start_paused = true)]
 async fn suspect_does_not_start_until_store_records_the_start() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent, Fault::SilentAfter] {
-        let mut world = World::with("test/a", ["1"]).await;
+        let mut world = TestWorld::with("test/a", ["1"]).await;
         vanishes(&world, &world.drainer(endless())).await;
         let clock = world.env.clone();
         let marked = Arc::new(OnceLock::new());
@@ -206,7 +206,7 @@ async fn suspect_does_not_start_until_store_records_the_start() {
 #[tokio::test(start_paused = true)]
 async fn recorded_start_counts_if_store_stays_away_beyond_the_lease() {
     for (mark, attempts) in [(Fault::SilentAfter, 3), (Fault::Silent, 2)] {
-        let mut world = World::with("test/a", ["1"]).await;
+        let mut world = TestWorld::with("test/a", ["1"]).await;
         vanishes(&world, &world.drainer(endless())).await;
         let clock = world.env.clone();
         let marked = OnceLock::new();

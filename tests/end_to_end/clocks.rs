@@ -26,18 +26,18 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-struct Place {
+struct ClockedWorld {
     clock: TokioClock,
-    world: World,
+    world: TestWorld,
     table: Arc<FaultyTable>,
 }
 
-impl Place {
+impl ClockedWorld {
     /// Returns a place with a request time of 3 ms. The store's clock shows `phase` milliseconds of its second.
     async fn new(phase: u64) -> Self {
         let clock = TokioClock::start();
         clock.sleep(Duration::from_millis(phase)).await;
-        let mut world = World::by(Env::new(clock, SeededRandom::new(1)));
+        let mut world = TestWorld::by(Env::new(clock, SeededRandom::new(1)));
         let table = world.break_table(|_| Fault::Slow(Duration::from_millis(3)));
         Self { clock, world, table }
     }
@@ -53,7 +53,7 @@ impl Place {
 async fn wrong_clocks_take_over_no_live_lease() {
     for [holder, waiter] in CLOCKS {
         for (length, phase) in [(1, 0), (1, 400), (1, 996), (15, 0), (15, 996), (900, 0)] {
-            let place = Place::new(phase).await;
+            let place = ClockedWorld::new(phase).await;
             let (leases, env) = place.process(holder);
             let (others, _) = place.process(waiter);
             let terms = Terms::default().lease(seconds(length));
@@ -75,7 +75,7 @@ async fn wrong_clocks_take_over_no_live_lease() {
 #[tokio::test(start_paused = true)]
 async fn lease_of_dead_holder_is_taken_over_despite_wrong_clocks() {
     for ([holder, waiter], phase) in CLOCKS.into_iter().zip((0..).step_by(140)) {
-        let place = Place::new(phase).await;
+        let place = ClockedWorld::new(phase).await;
         let leases = place.process(holder).0;
         let others = place.process(waiter).0;
         let begun = place.clock.monotonic();
@@ -92,7 +92,7 @@ async fn only_first_lease_by_wrong_clock_costs_third_request() {
     for (ahead, first, phase) in
         [(0, 2, 0), (0, 2, 500), (0, 2, 996), (900, 2, 0), (-900, 2, 996), (DAY, 3, 0), (-DAY, 3, 0)]
     {
-        let place = Place::new(phase).await;
+        let place = ClockedWorld::new(phase).await;
         let (leases, _) = place.process(ahead);
         for expected in [first, 2] {
             let before = place.table.requests();
@@ -133,7 +133,7 @@ async fn clock_set_forward_during_handler_lets_nobody_in_beside_the_next_one() {
         let right = TokioClock::start();
         let clock = ShiftedClock::new(right);
         let env = Env::new(clock.clone(), SeededRandom::new(1));
-        let mut world = World::by(env.clone());
+        let mut world = TestWorld::by(env.clone());
         world.function_time = 2 * seconds(86_400);
         world.table = Arc::new(DatedTable::new(world.memory.clone(), &env, right));
         world.append_all(entity().as_str(), 1..=4).await;
@@ -165,7 +165,7 @@ async fn embedded_dynamodb_dates_its_replies() {
 async fn tick_runs_by_the_stores_time() {
     const LONGEST: Duration = Duration::from_secs(60);
     for ahead in [0, 14 * 60 * SECOND, -14 * 60 * SECOND, DAY, -DAY] {
-        let place = Place::new(500).await;
+        let place = ClockedWorld::new(500).await;
         let env = ShiftedClock::ahead(place.clock, ahead).env(7);
         let table = Arc::new(DatedTable::new(place.world.table.clone(), &env, place.clock));
         let jobs = Jobs::new().add(Job::new("report", "* * * * *", async |_| Ok::<_, Infallible>(())));

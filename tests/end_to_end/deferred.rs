@@ -38,19 +38,19 @@ fn is_put(write: &[Write]) -> bool {
 }
 
 /// Returns a world whose store follows `plan` until the time `until`.
-fn out_until(until: Duration, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> World {
-    let mut world = World::new().with_sources(SAYS);
+fn out_until(until: Duration, plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static) -> TestWorld {
+    let mut world = TestWorld::new().with_sources(SAYS);
     let clock = world.env.clone();
     let end = clock.monotonic() + until;
     world.break_table(move |call| if clock.monotonic() < end { plan(call) } else { Fault::None });
     world
 }
 
-fn webhook(world: &World, source: &str, id: &str, body: String) -> Request {
+fn webhook(world: &TestWorld, source: &str, id: &str, body: String) -> Request {
     request(&signed(&world.sources(), source, id, body, world.env.now()))
 }
 
-async fn answered(world: &World, webhook: &Request) -> Response {
+async fn answered(world: &TestWorld, webhook: &Request) -> Response {
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let before = world.env.monotonic();
     let response = ingest.answer(webhook).await;
@@ -59,7 +59,7 @@ async fn answered(world: &World, webhook: &Request) -> Response {
     response
 }
 
-async fn status(world: &World, source: &str, id: &str) -> u16 {
+async fn status(world: &TestWorld, source: &str, id: &str) -> u16 {
     answered(world, &webhook(world, source, id, update("7"))).await.status_code
 }
 
@@ -150,7 +150,7 @@ async fn delivery_too_large_to_defer_gets_503() {
         assert_eq!(took > Duration::from_millis(1500), expected == 503, "{length}: {took:?}");
         assert_eq!(world.messages.len(), usize::from(expected == 202));
     }
-    let world = World::new().with_sources(SAYS);
+    let world = TestWorld::new().with_sources(SAYS);
     assert_eq!(answered(&world, &webhook(&world, "queued", "1", body(&noise))).await.status_code, 200);
 }
 
@@ -369,10 +369,10 @@ async fn deferred_adobe_commerce_delivery_gets_required_answer() {
     let key = include_str!("../../events/keys/private.pem");
     let says =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'test'\n");
-    let mut world = World::new().with_sources(&says);
+    let mut world = TestWorld::new().with_sources(&says);
     let before = world.table.clone();
     world.break_table(|_| Fault::Silent);
-    let post = async |world: &World, body: &str| {
+    let post = async |world: &TestWorld, body: &str| {
         let webhook = signed_as(&world.sources(), "commerce", &[], body, world.env.now());
         let Response { status_code, body, .. } = answered(world, &request(&webhook)).await;
         (status_code, body)

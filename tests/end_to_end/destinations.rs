@@ -16,15 +16,15 @@ const DAY: Duration = Duration::from_secs(86_400);
 /// Default limits.
 const DEFAULTS: &str = concat!(source!("shop"), source!("well"));
 
-fn world() -> World {
-    World::new().with_sources(DEFAULTS)
+fn world() -> TestWorld {
+    TestWorld::new().with_sources(DEFAULTS)
 }
 
-async fn append(world: &World, source: &str, order: &str, id: &str) {
+async fn append(world: &TestWorld, source: &str, order: &str, id: &str) {
     world.append_from(source, &format!("{source}/{order}"), id).await;
 }
 
-async fn parked(world: &World, order: &str) -> Vec<String> {
+async fn parked(world: &TestWorld, order: &str) -> Vec<String> {
     let entity = key(&format!("shop/{order}"));
     let parked = world.operator().parked(&entity).await.expect("memory answers");
     parked.into_iter().map(|parked| parked.error).collect()
@@ -55,8 +55,8 @@ fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl
     })
 }
 
-/// Works like [`World::work`], but every `dies`th wake-up kills its process after half a second.
-async fn work_and_die(world: &World, processes: &[impl Fn() -> Drainer], dies: usize) {
+/// Works like [`TestWorld::work`], but every `dies`th wake-up kills its process after half a second.
+async fn work_and_die(world: &TestWorld, processes: &[impl Fn() -> Drainer], dies: usize) {
     let received = AtomicUsize::new(1);
     join_all(processes.iter().map(async |process| {
         let mut drainer = process();
@@ -128,7 +128,7 @@ async fn long_destination_outage_is_reported_once() {
 
 /// Keeps `shop` down for six hours, while every fortieth wake-up kills its worker. Returns how long the
 /// backlog then took.
-async fn six_hours_down(world: &World, orders: usize, handler: impl Handler + Clone) -> Duration {
+async fn six_hours_down(world: &TestWorld, orders: usize, handler: impl Handler + Clone) -> Duration {
     let back = world.env.monotonic() + 6 * HOUR;
     let process = || world.drainer(handler.clone());
     let processes: Vec<_> = (0..10).map(|_| process).collect();

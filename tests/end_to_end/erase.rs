@@ -7,11 +7,11 @@ use webhook_serializer::{handlers::event::Document, protocol::inbox::PutOutcome,
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(1);
 
-fn rows(world: &World) -> Vec<Row> {
+fn rows(world: &TestWorld) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
-fn left(world: &World, entity: &str) -> Vec<Row> {
+fn left(world: &TestWorld, entity: &str) -> Vec<Row> {
     rows(world).into_iter().filter(|row| row.text(a::ENTITY).is_some_and(|key| key.starts_with(entity))).collect()
 }
 
@@ -23,8 +23,8 @@ fn picky() -> impl Handler + Clone {
 }
 
 /// Returns a world with one applied delivery, one parked one with a large body, and one of another order.
-async fn handled() -> World {
-    let world = World::new();
+async fn handled() -> TestWorld {
+    let world = TestWorld::new();
     world.append_event("test/a", "1", world.env.now()).await;
     world.append_noise("test/a", "bad", 1_000_000).await;
     world.append("test/b", "2").await;
@@ -73,7 +73,7 @@ async fn row_of_erased_order_expires_after_a_day() {
 
 #[tokio::test(start_paused = true)]
 async fn row_of_a_job_never_expires() {
-    let world = World::new();
+    let world = TestWorld::new();
     let job = key("cron/nightly");
     let run = world.leases("a scheduler").acquire(&job, Terms::at_once()).await.expect("it is free");
     run.release().await.expect("it is released");
@@ -94,7 +94,7 @@ async fn erase_of_nothing_says_so() {
 /// A receiver that remembers applied ids recognises the webhook as a repeat.
 #[tokio::test(start_paused = true)]
 async fn webhook_sent_again_after_erase_keeps_webhook_id() {
-    let world = World::new();
+    let world = TestWorld::new();
     let ids = Arc::new(Mutex::new(Vec::new()));
     let known = ids.clone();
     let handler = answering(move |delivery, _| {
@@ -130,7 +130,7 @@ async fn order_with_lease_or_waiting_delivery_is_not_erased() {
 
 #[tokio::test(start_paused = true)]
 async fn erase_removes_rows_beyond_the_first_page() {
-    let world = World::with("test/a", 0..120).await;
+    let world = TestWorld::with("test/a", 0..120).await;
     world.work(&[world.drainer(Done)]).await;
     let spilled = 120 - Recent::capacity(&entity()) as u64;
     assert_eq!(world.operator().erase(&entity()).await, Ok(Erased::Numbers { rows: 120 + spilled + 1 }));
@@ -140,7 +140,7 @@ async fn erase_removes_rows_beyond_the_first_page() {
 /// Without the tombstone, the put would land behind `head`: it would be answered 2xx and never handled.
 #[tokio::test(start_paused = true)]
 async fn late_put_after_erase_is_refused_by_tombstone() {
-    let world = World::new();
+    let world = TestWorld::new();
     let (place, nonce) = world.claim("test/a").await;
     world.append("test/a", "2").await;
     world.work(&[world.drainer(Done)]).await;
@@ -160,7 +160,7 @@ async fn delivery_parked_during_an_erase_is_kept() {
     let unrouted = key("test/unrouted");
     for has_row in [true, false] {
         for stop in 2.. {
-            let mut world = World::with("test/unrouted", ["old", "older"]).await;
+            let mut world = TestWorld::with("test/unrouted", ["old", "older"]).await;
             world.work(&[world.drainer(Done)]).await;
             if !has_row {
                 world.memory.purge(&TableName::Entities, |_| true);
@@ -203,7 +203,7 @@ async fn row_changed_during_an_erase_is_kept() {
     for who in ["a delivery", "a holder", "a newer version"] {
         let mut world = handled().await;
         // Before the erase's last call, after all its deletes.
-        let last = |call: &Call<'_>| call.writes.iter().any(|write| write.key.table == TableName::Entities);
+        let last = |call: &TableCall<'_>| call.writes.iter().any(|write| write.key.table == TableName::Entities);
         let (operator, _) = world.failing_operator(Fault::Slow(Duration::from_millis(500)), last);
         let comes = async {
             world.env.sleep(Duration::from_millis(100)).await;
@@ -243,7 +243,7 @@ async fn repeated_erase_completes_after_any_failure() {
         let mut world = handled().await;
         let gone = TableError::Invalid("gone".into());
         let plan =
-            move |call: &Call<'_>| if call.request > answered { Fault::Before(gone.clone()) } else { Fault::None };
+            move |call: &TableCall<'_>| if call.request > answered { Fault::Before(gone.clone()) } else { Fault::None };
         world.break_table(plan);
         let first = world.operator().erase(&entity()).await;
         world.table = world.memory.clone();

@@ -7,7 +7,7 @@ use tests::prelude::*;
 #[expect(dead_code, reason = "its main")]
 pub(crate) mod order_totals;
 
-async fn append(world: &World, id: &str, happened: u64, body: &str) {
+async fn append(world: &TestWorld, id: &str, happened: u64, body: &str) {
     let mut incoming = world.incoming("shopify/order/1", id);
     incoming.event_time = Some(Timestamp::from_secs(1_767_000_000 + happened));
     incoming.body = body.to_owned().into();
@@ -19,8 +19,8 @@ async fn append(world: &World, id: &str, happened: u64, body: &str) {
 #[tokio::test(start_paused = true)]
 async fn example_totals_are_correct_despite_lost_replies() {
     for lost in 1..=24 {
-        let mut world = World::new();
-        let plan = move |call: &Call<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };
+        let mut world = TestWorld::new();
+        let plan = move |call: &TableCall<'_>| if call.write == lost { Fault::ReplyLost } else { Fault::None };
         world.table = Arc::new(FaultyTable::new(world.memory.clone(), &world.env, plan));
         let told = [("1", 100, "10.00"), ("2", 300, "30.00"), ("2", 300, "30.00"), ("3", 200, "20.00")];
         for (id, happened, total) in told {

@@ -6,7 +6,7 @@ use webhook_serializer::{leases::LeaseError, protocol::lease::LONGEST_TURN};
 
 #[tokio::test(start_paused = true)]
 async fn caller_reacquiring_lease_alternates_with_deliveries() {
-    let world = World::new();
+    let world = TestWorld::new();
     let ids: Vec<String> = (0..20).map(|id| id.to_string()).collect();
     world.append_all("test/a", &ids).await;
     let leases = world.leases("a caller in a loop");
@@ -31,7 +31,7 @@ async fn caller_reacquiring_lease_alternates_with_deliveries() {
 
 #[tokio::test(start_paused = true)]
 async fn second_lease_of_caller_waits_two_seconds_if_no_drain_begins() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let leases = world.leases("a caller");
     let entity = key("test/a");
     let visit = |terms| leases.run(&entity, terms, async |_| Ok::<_, Infallible>(()));
@@ -45,7 +45,7 @@ async fn second_lease_of_caller_waits_two_seconds_if_no_drain_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_caller_does_not_wait_for_deliveries_awaiting_retry() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(Duration::from_secs(600), "not yet"));
     assert_eq!(world.process(&world.drainer(fails), "test/a").await, Acknowledgement::Delete);
     let leases = world.leases("a caller");
@@ -65,7 +65,7 @@ async fn lease_caller_does_not_wait_for_deliveries_awaiting_retry() {
 /// One batch has an order whose holder died, and sixty orders with a minute of work each.
 #[tokio::test(start_paused = true)]
 async fn suspect_among_backlogs_starts_within_a_minute() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.function_time = Duration::from_secs(900);
     world.append("test/suspect", "suspect").await;
     let dying = world.drainer(Slow(Duration::from_secs(4)));

@@ -11,11 +11,11 @@ fn sources(options: &str) -> String {
     )
 }
 
-fn world(options: &str) -> World {
-    World::new().with_sources(&sources(options))
+fn world(options: &str) -> TestWorld {
+    TestWorld::new().with_sources(&sources(options))
 }
 
-async fn appended(world: &World, ids: impl IntoIterator<Item = &'static str>) {
+async fn appended(world: &TestWorld, ids: impl IntoIterator<Item = &'static str>) {
     world.append_all(KEY, ids).await;
 }
 
@@ -52,7 +52,7 @@ async fn group_logs_every_delivery_but_only_one_duration() {
 #[tokio::test(start_paused = true)]
 async fn group_ends_before_its_json_exceeds_five_mib() {
     const MIB: usize = 1024 * 1024;
-    let noise = |bytes| noise(&World::new().env, bytes);
+    let noise = |bytes| noise(&TestWorld::new().env, bytes);
     let expected = |sizes: &[usize]| {
         let mut ids = ["0", "1", "2"].into_iter();
         sizes.iter().map(|size| ids.by_ref().take(*size).collect::<Vec<_>>()).collect::<Vec<_>>()

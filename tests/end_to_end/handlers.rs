@@ -4,7 +4,7 @@ use tests::{prelude::*, world::VISIBILITY};
 
 /// A receiver that remembers each order's newest token and refuses older ones.
 #[derive(Clone, Default)]
-struct Receiver(Arc<Mutex<Effects>>);
+struct FencedReceiver(Arc<Mutex<Effects>>);
 
 #[derive(Clone, Default)]
 struct Effects {
@@ -13,7 +13,7 @@ struct Effects {
     refused: Vec<String>,
 }
 
-impl Receiver {
+impl FencedReceiver {
     fn take(&self, delivery: &Delivery, token: FencingToken, effect: String) {
         let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no panic under the lock");
         let newest = newest.entry(delivery.entity().clone()).or_insert(token);
@@ -27,7 +27,7 @@ impl Receiver {
 }
 
 /// Returns a handler whose first attempt at `late` outlives its timeout, and writes once `goes_on` is set.
-fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
+fn late(receiver: FencedReceiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl Handler + Clone {
     Scripted(move |delivery: &Delivery, context: &Context| {
         let receiver = receiver.clone();
         let mut goes_on = goes_on.clone();
@@ -50,9 +50,9 @@ fn late(receiver: Receiver, goes_on: tokio::sync::watch::Receiver<bool>) -> impl
 
 #[tokio::test(start_paused = true)]
 async fn late_effect_of_timed_out_handler_is_refused() {
-    let world = World::with("test/a", ["late", "next"]).await;
+    let world = TestWorld::with("test/a", ["late", "next"]).await;
     let (go_on, goes_on) = tokio::sync::watch::channel(false);
-    let receiver = Receiver::default();
+    let receiver = FencedReceiver::default();
     world.work(&[world.drainer(late(receiver.clone(), goes_on))]).await;
     assert_eq!(world.started(), ["late", "late", "next"]);
     let runs = world.journal.runs();
@@ -69,7 +69,7 @@ async fn late_effect_of_timed_out_handler_is_refused() {
 /// The commit arrives long after its lease expired and another worker applied both deliveries.
 #[tokio::test(start_paused = true)]
 async fn former_holders_commit_after_take_over_does_not_land() {
-    let mut world = World::with("test/a", ["1", "2"]).await;
+    let mut world = TestWorld::with("test/a", ["1", "2"]).await;
     let commits = |who: &'static str| {
         answering(move |delivery, _| {
             let key = Key::named("effects", "id", delivery.delivery_id().as_str());
@@ -78,7 +78,7 @@ async fn former_holders_commit_after_take_over_does_not_land() {
         })
     };
     let quick = world.drainer(commits("quick"));
-    let is_commit = |call: &Call<'_>| call.writes.len() > 1;
+    let is_commit = |call: &TableCall<'_>| call.writes.len() > 1;
     let table = world.fail(Fault::Late(Duration::from_secs(40)), move |call| is_commit(call));
     let slow = world.drainer(commits("slow"));
     assert_eq!(world.process(&slow, "test/a").await, Acknowledgement::Delete);
@@ -98,7 +98,7 @@ async fn former_holders_commit_after_take_over_does_not_land() {
 /// One batch runs in one process: `killer` ends the process each time, the others only the first time.
 #[tokio::test(start_paused = true)]
 async fn crash_counts_only_for_the_running_suspect() {
-    let world = World::new();
+    let world = TestWorld::new();
     for (entity, id) in [("test/a", "killer"), ("test/a", "after"), ("test/b", "b"), ("test/c", "c")] {
         world.append(entity, id).await;
     }

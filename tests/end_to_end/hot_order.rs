@@ -4,7 +4,7 @@
 //! the embedded DynamoDB, which reports the units.
 
 use tests::{
-    metered::{Counted, MeteredTable},
+    metered::{MeteredTable, RequestCounts},
     prelude::*,
 };
 
@@ -20,13 +20,13 @@ fn like_all_others(incoming: Incoming) -> Incoming {
     Incoming { received_at: tests::clock::START, body: vec![b' '; 80].into(), ..incoming }
 }
 
-async fn in_memory(count: u32) -> Counted {
+async fn in_memory(count: u32) -> RequestCounts {
     let (_, table) = drained(count).await;
     table.counted()
 }
 
-async fn drained(count: u32) -> (World, Arc<MeteredTable>) {
-    let mut world = World::new();
+async fn drained(count: u32) -> (TestWorld, Arc<MeteredTable>) {
+    let mut world = TestWorld::new();
     let table = Arc::new(MeteredTable::new(world.memory.clone()));
     world.table = table.clone();
     let inbox = world.inbox();
@@ -60,7 +60,7 @@ async fn order_inspection_cost_is_independent_of_history_length() {
 
 #[tokio::test(start_paused = true)]
 async fn order_inspection_needs_at_most_three_reads() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let operator = world.operator().because(Reason::new("ada", "to see it"));
     let small = key("test/small");
     let hot = key("test/hot");

@@ -20,9 +20,9 @@ const WORKERS: usize = 5;
 /// The handler takes 10 ms, half a second for `busy`, a second for `second` and 50 ms for `flood`. The test decides
 /// about `sick`.
 #[derive(Debug, Clone, Copy)]
-struct Ordinary(fn(Duration) -> Behaviour);
+struct Ordinary(fn(Duration) -> RunBehaviour);
 
-enum Behaviour {
+enum RunBehaviour {
     Hangs,
     Refuses,
     Takes(Duration),
@@ -37,9 +37,9 @@ impl Handler for Ordinary {
             "second" => Duration::from_secs(1),
             "flood" => Duration::from_millis(50),
             _ => match (self.0)(env.monotonic()) {
-                Behaviour::Hangs => std::future::pending().await,
-                Behaviour::Refuses => return Ok(Outcome::unavailable("connection refused")),
-                Behaviour::Takes(time) => time,
+                RunBehaviour::Hangs => std::future::pending().await,
+                RunBehaviour::Refuses => return Ok(Outcome::unavailable("connection refused")),
+                RunBehaviour::Takes(time) => time,
             },
         };
         env.sleep(takes).await;
@@ -47,16 +47,16 @@ impl Handler for Ordinary {
     }
 }
 
-fn world() -> World {
-    World::new().with_sources(SOURCES)
+fn world() -> TestWorld {
+    TestWorld::new().with_sources(SOURCES)
 }
 
-fn workers(world: &World, count: usize, behaviour: fn(Duration) -> Behaviour) -> Vec<Worker> {
+fn workers(world: &TestWorld, count: usize, behaviour: fn(Duration) -> RunBehaviour) -> Vec<Worker> {
     (0..count).map(|_| world.worker(Ordinary(behaviour))).collect()
 }
 
 /// Appends one delivery a millisecond, so that they spread over several batches.
-async fn append(world: &World, source: &str, orders: usize, each: usize) {
+async fn append(world: &TestWorld, source: &str, orders: usize, each: usize) {
     for round in 0..each {
         for order in 0..orders {
             let entity = format!("{source}/{order}");
@@ -68,15 +68,15 @@ async fn append(world: &World, source: &str, orders: usize, each: usize) {
 }
 
 /// Hangs for two minutes only, so that the run ends.
-fn hangs(now: Duration) -> Behaviour {
+fn hangs(now: Duration) -> RunBehaviour {
     match now < Duration::from_secs(120) {
-        true => Behaviour::Hangs,
-        false => Behaviour::Takes(Duration::from_millis(10)),
+        true => RunBehaviour::Hangs,
+        false => RunBehaviour::Takes(Duration::from_millis(10)),
     }
 }
 
 /// Returns how long other orders wait while `busy` runs.
-async fn others_wait(world: &World, after: Duration, busy: impl Future<Output = ()>) -> WaitTimes {
+async fn others_wait(world: &TestWorld, after: Duration, busy: impl Future<Output = ()>) -> WaitTimes {
     let workers = workers(world, WORKERS, hangs);
     let (waited, ()) = join(world.others_wait(&workers, 1, after, 60), busy).await;
     println!("{waited:?}");
@@ -201,7 +201,7 @@ async fn throttled_order_delays_no_other_order() {
 #[tokio::test(start_paused = true)]
 async fn slow_successful_handler_opens_no_breaker() {
     let world = world();
-    let workers = workers(&world, 10, |_| Behaviour::Takes(Duration::from_secs(3)));
+    let workers = workers(&world, 10, |_| RunBehaviour::Takes(Duration::from_secs(3)));
     append(&world, "sick", 100, 4).await;
     let began = world.env.monotonic();
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
@@ -214,8 +214,8 @@ async fn slow_successful_handler_opens_no_breaker() {
 async fn breaker_parks_no_delivery_of_destination_refusing_for_an_hour() {
     let world = world();
     let workers = workers(&world, 5, |now| match now < Duration::from_secs(3600) {
-        true => Behaviour::Refuses,
-        false => Behaviour::Takes(Duration::from_millis(10)),
+        true => RunBehaviour::Refuses,
+        false => RunBehaviour::Takes(Duration::from_millis(10)),
     });
     append(&world, "sick", 50, 2).await;
     world.feed(&workers, 1, &AtomicBool::new(true)).await;
@@ -230,7 +230,7 @@ async fn breaker_parks_no_delivery_of_destination_refusing_for_an_hour() {
 #[tokio::test(start_paused = true)]
 async fn open_breaker_admits_one_probe_at_a_time() {
     let world = world();
-    let workers = workers(&world, 1, |_| Behaviour::Hangs);
+    let workers = workers(&world, 1, |_| RunBehaviour::Hangs);
     append(&world, "sick", 30, 1).await;
     let over = AtomicBool::new(false);
     let end = async {

@@ -148,7 +148,7 @@ async fn no_job_runs_while_store_is_unreachable() {
         for reads_too in [true, false] {
             let mut night = Night::new();
             let down = fault.clone();
-            let plan = move |call: &Call<'_>| if reads_too || call.write > 0 { down.clone() } else { Fault::None };
+            let plan = move |call: &TableCall<'_>| if reads_too || call.write > 0 { down.clone() } else { Fault::None };
             night.table = Arc::new(FaultyTable::new(night.memory.clone(), &night.env(), plan));
             let jobs = Jobs::new().add(night.runs.job("a", "every minute", Duration::ZERO)).add(night.runs.job(
                 "b",
@@ -187,7 +187,7 @@ fn counted(runs: &Runs) -> Job {
 
 async fn one_tick(
     make: impl Fn(&Runs) -> Job,
-    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static,
 ) -> (Came, u64, u64) {
     let mut night = Night::new();
     let job = make(&night.runs);
@@ -228,7 +228,7 @@ async fn unanswered_job_write_runs_no_job_twice() {
             for n in 1..=writes {
                 let what = format!("write {n} of {writes}: {fault:?}");
                 let fault = fault.clone();
-                let plan = move |call: &Call<'_>| if call.write == n { fault.clone() } else { Fault::None };
+                let plan = move |call: &TableCall<'_>| if call.write == n { fault.clone() } else { Fault::None };
                 let (came, took, _) = one_tick(make, plan).await;
                 assert_eq!(came, clean, "{what}");
                 assert!(took <= requests + 1, "{what}: {took} requests, {requests} without it");
@@ -315,7 +315,7 @@ async fn job_lease_ends_with_the_function_timeout() {
     let mut night = Night::new();
     let seen = Arc::new(Mutex::new(BTreeSet::new()));
     let noted = seen.clone();
-    let plan = move |call: &Call<'_>| {
+    let plan = move |call: &TableCall<'_>| {
         for write in call.writes {
             let Action::Update(changes) = &write.action else { continue };
             for change in changes {

@@ -13,7 +13,7 @@ const ORDER: &str = "shopify/order/1";
 const DAY: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behaviour {
+enum HandlerBehaviour {
     AddsAgain,
     AddsInAGroup,
     SetsUnfenced,
@@ -35,7 +35,7 @@ enum Behaviour {
     IsDoneTheNextDay,
 }
 
-struct Planted(ExternalSystem, Behaviour);
+struct Planted(ExternalSystem, HandlerBehaviour);
 
 impl Handler for Planted {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
@@ -44,43 +44,46 @@ impl Handler for Planted {
         let id = delivery.delivery_id().as_str();
         let token = context.token();
         match does {
-            Behaviour::AddsAgain | Behaviour::AddsInAGroup => external.add("stock", -1).await,
-            Behaviour::SetsUnfenced => external.set(order, delivery.topic()).await,
-            Behaviour::TakesTheLatestArrival => external.set_fenced(order, token, delivery.topic()).await?,
-            Behaviour::Panics if id == "1" => panic!("planted"),
-            Behaviour::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
-            Behaviour::Fails if id == "1" => return Ok(Outcome::retry("planted")),
-            Behaviour::Rejects if id == "1" => return Ok(Outcome::Reject("planted".into())),
-            Behaviour::Panics | Behaviour::Blocks | Behaviour::Fails | Behaviour::Rejects => {}
-            Behaviour::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
-            Behaviour::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
-            Behaviour::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
+            HandlerBehaviour::AddsAgain | HandlerBehaviour::AddsInAGroup => external.add("stock", -1).await,
+            HandlerBehaviour::SetsUnfenced => external.set(order, delivery.topic()).await,
+            HandlerBehaviour::TakesTheLatestArrival => external.set_fenced(order, token, delivery.topic()).await?,
+            HandlerBehaviour::Panics if id == "1" => panic!("planted"),
+            HandlerBehaviour::Blocks if id == "1" => std::thread::sleep(Duration::from_millis(1500)),
+            HandlerBehaviour::Fails if id == "1" => return Ok(Outcome::retry("planted")),
+            HandlerBehaviour::Rejects if id == "1" => return Ok(Outcome::Reject("planted".into())),
+            HandlerBehaviour::Panics
+            | HandlerBehaviour::Blocks
+            | HandlerBehaviour::Fails
+            | HandlerBehaviour::Rejects => {}
+            HandlerBehaviour::HasNeverRoom if id == "1" => return Ok(Outcome::not_now("planted")),
+            HandlerBehaviour::AsksForAnotherDay if id == "1" => return Ok(Outcome::retry_after(DAY, "planted")),
+            HandlerBehaviour::HasRoomTheNextDay if external.add_once("room", id, 1).await => {
                 return Ok(Outcome::NotNow { after: Some(DAY), error: "planted".into() });
             }
-            Behaviour::IsDoneTheNextDay if external.add_once("done", id, 1).await => {
+            HandlerBehaviour::IsDoneTheNextDay if external.add_once("done", id, 1).await => {
                 return Ok(Outcome::retry_after(DAY, "planted"));
             }
-            Behaviour::HasNeverRoom | Behaviour::AsksForAnotherDay => {}
-            Behaviour::HasRoomTheNextDay | Behaviour::IsDoneTheNextDay => {}
-            Behaviour::TriesUnderAnOldToken => {
+            HandlerBehaviour::HasNeverRoom | HandlerBehaviour::AsksForAnotherDay => {}
+            HandlerBehaviour::HasRoomTheNextDay | HandlerBehaviour::IsDoneTheNextDay => {}
+            HandlerBehaviour::TriesUnderAnOldToken => {
                 while external.set_fenced(order, token, delivery.topic()).await.is_err() {
                     context.env().sleep(Duration::from_secs(1)).await;
                 }
             }
-            Behaviour::Commits => {
+            HandlerBehaviour::Commits => {
                 let row = Key::named("counted", "order", order);
                 return Ok(Outcome::commit([Write::update(row, [Change::add("deliveries", 1)])]));
             }
-            Behaviour::CommitsWhatItRead => {
+            HandlerBehaviour::CommitsWhatItRead => {
                 let row = Key::named("counted", "order", order);
                 let before = external.row(&row).await.and_then(|row| row.number("deliveries")).unwrap_or(0);
                 return Ok(Outcome::commit([Write::put(row, Row::new().with("deliveries", before + 1))]));
             }
-            Behaviour::AddsOnce => drop(external.add_once("stock", id, -1).await),
-            Behaviour::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
-            Behaviour::AsksTheAge if delivery.age() == Age::Older => {}
-            Behaviour::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
-            Behaviour::Waits => context.env().sleep(Duration::from_secs(5)).await,
+            HandlerBehaviour::AddsOnce => drop(external.add_once("stock", id, -1).await),
+            HandlerBehaviour::SetsFenced => external.set_fenced(&format!("{order}/{id}"), token, true).await?,
+            HandlerBehaviour::AsksTheAge if delivery.age() == Age::Older => {}
+            HandlerBehaviour::AsksTheAge => external.set_fenced(order, token, delivery.topic()).await?,
+            HandlerBehaviour::Waits => context.env().sleep(Duration::from_secs(5)).await,
         }
         Ok(Outcome::Done)
     }
@@ -91,7 +94,7 @@ fn scenario() -> Scenario {
     Scenario::new(ORDER).deliver(events)
 }
 
-fn judged(scenario: Scenario, does: Behaviour) -> Verdict {
+fn judged(scenario: Scenario, does: HandlerBehaviour) -> Verdict {
     scenario.run(|external| Planted(external.clone(), does))
 }
 
@@ -101,40 +104,45 @@ fn disturbed() -> Scenario {
 
 #[test]
 fn test_kit_reports_each_planted_handler_mistake() {
-    let found = |does: Behaviour| judged(disturbed(), does).findings;
+    let found = |does: HandlerBehaviour| judged(disturbed(), does).findings;
     assert!(
-        matches!(&found(Behaviour::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
+        matches!(&found(HandlerBehaviour::AddsAgain)[..], [Finding::AppliedTwice { at, differs }, Finding::NotFenced { .. }]
             if at == "delivery 1 (orders/paid)" && differs == "stock is -4, but should be -3"),
         "{:?}",
-        found(Behaviour::AddsAgain)
+        found(HandlerBehaviour::AddsAgain)
     );
-    let unfenced = found(Behaviour::SetsUnfenced);
+    let unfenced = found(HandlerBehaviour::SetsUnfenced);
     assert!(matches!(&unfenced[..], [Finding::NotFenced { .. }, Finding::DependsOnOrder { .. }]), "{unfenced:?}");
-    let latest = found(Behaviour::TakesTheLatestArrival);
+    let latest = found(HandlerBehaviour::TakesTheLatestArrival);
     assert!(matches!(&latest[..], [Finding::DependsOnOrder { arrived, .. }] if arrived.len() == 3), "{latest:?}");
-    assert_eq!(found(Behaviour::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
-    assert_eq!(found(Behaviour::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
+    assert_eq!(found(HandlerBehaviour::Panics), [Finding::Panics { at: "delivery 1 (orders/paid)".into() }]);
+    assert_eq!(found(HandlerBehaviour::Blocks), [Finding::Blocks { at: "delivery 1 (orders/paid)".into() }]);
     let fails = Finding::NotApplied { at: "delivery 1 (orders/paid)".into(), error: "planted".into() };
-    for does in [Behaviour::Fails, Behaviour::Rejects, Behaviour::HasNeverRoom, Behaviour::AsksForAnotherDay] {
+    for does in [
+        HandlerBehaviour::Fails,
+        HandlerBehaviour::Rejects,
+        HandlerBehaviour::HasNeverRoom,
+        HandlerBehaviour::AsksForAnotherDay,
+    ] {
         assert_eq!(found(does), std::slice::from_ref(&fails), "{does:?}");
     }
-    let late = judged(scenario().stale_token(1), Behaviour::TriesUnderAnOldToken).to_string();
+    let late = judged(scenario().stale_token(1), HandlerBehaviour::TriesUnderAnOldToken).to_string();
     assert!(late.contains("never applies delivery 1 (orders/paid): the handler never ends"), "{late}");
-    let told = judged(disturbed(), Behaviour::SetsUnfenced).to_string();
+    let told = judged(disturbed(), HandlerBehaviour::SetsUnfenced).to_string();
     assert!(told.starts_with("with seed 0:\n- a worker that froze at delivery 1 (orders/paid) and"), "{told}");
 }
 
 #[test]
 fn test_kit_passes_correct_handlers() {
     for does in [
-        Behaviour::Commits,
-        Behaviour::CommitsWhatItRead,
-        Behaviour::AddsOnce,
-        Behaviour::SetsFenced,
-        Behaviour::AsksTheAge,
-        Behaviour::Waits,
-        Behaviour::HasRoomTheNextDay,
-        Behaviour::IsDoneTheNextDay,
+        HandlerBehaviour::Commits,
+        HandlerBehaviour::CommitsWhatItRead,
+        HandlerBehaviour::AddsOnce,
+        HandlerBehaviour::SetsFenced,
+        HandlerBehaviour::AsksTheAge,
+        HandlerBehaviour::Waits,
+        HandlerBehaviour::HasRoomTheNextDay,
+        HandlerBehaviour::IsDoneTheNextDay,
     ] {
         for seed in 0..5 {
             let verdict = judged(disturbed().seed(seed), does);
@@ -146,9 +154,9 @@ fn test_kit_passes_correct_handlers() {
 #[test]
 fn each_injected_fault_reveals_one_handler_mistake() {
     for (does, mishap) in [
-        (Behaviour::AddsAgain, scenario().crash_after(2)),
-        (Behaviour::SetsUnfenced, scenario().stale_token(0)),
-        (Behaviour::TakesTheLatestArrival, scenario().out_of_order()),
+        (HandlerBehaviour::AddsAgain, scenario().crash_after(2)),
+        (HandlerBehaviour::SetsUnfenced, scenario().stale_token(0)),
+        (HandlerBehaviour::TakesTheLatestArrival, scenario().out_of_order()),
     ] {
         assert!(judged(scenario().twice(0), does).is_right(), "{does:?}");
         assert_eq!(judged(mishap, does).findings.len(), 1, "{does:?}");
@@ -158,7 +166,7 @@ fn each_injected_fault_reveals_one_handler_mistake() {
 #[test]
 fn same_seed_gives_the_same_test_kit_verdict() {
     for seed in 0..10 {
-        let once = || judged(disturbed().seed(seed), Behaviour::TakesTheLatestArrival);
+        let once = || judged(disturbed().seed(seed), HandlerBehaviour::TakesTheLatestArrival);
         assert_eq!(once(), once());
     }
 }
@@ -166,7 +174,7 @@ fn same_seed_gives_the_same_test_kit_verdict() {
 /// The default `handle_all` fails the group, so each delivery then runs alone.
 #[test]
 fn test_kit_delivers_groups_as_configured() {
-    let verdict = judged(scenario().up_to(3).crash_after(1), Behaviour::AddsInAGroup);
+    let verdict = judged(scenario().up_to(3).crash_after(1), HandlerBehaviour::AddsInAGroup);
     assert!(matches!(&verdict.findings[..], [Finding::AppliedTwice { .. }]), "{verdict}");
 }
 

@@ -13,8 +13,8 @@ fn subscription() -> EntityKey {
     key("invoice_gen/SUB-1234")
 }
 
-fn faulty(plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> (World, Arc<FaultyTable>) {
-    let mut world = World::new();
+fn faulty(plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static) -> (TestWorld, Arc<FaultyTable>) {
+    let mut world = TestWorld::new();
     let table = world.break_table(plan);
     (world, table)
 }
@@ -144,7 +144,7 @@ async fn lease_waiter_acquires_sooner_than_by_polling() {
 
 #[tokio::test(start_paused = true)]
 async fn error_of_contended_lease_names_holder() {
-    let world = World::new();
+    let world = TestWorld::new();
     let guard = world.leases("the nightly run").acquire(&subscription(), Terms::default()).await.unwrap();
     let others = world.leases("a request");
     let began = world.env.monotonic();
@@ -180,7 +180,7 @@ fn noted(id: &str) -> Write {
     }
 }
 
-fn times_noted(world: &World) -> Option<u64> {
+fn times_noted(world: &TestWorld) -> Option<u64> {
     world.memory.rows(&TableName::Named("notes".into())).first().and_then(|row| row.number("times"))
 }
 
@@ -206,7 +206,7 @@ async fn commit_and_lease_release_land_together() {
 
 #[tokio::test(start_paused = true)]
 async fn commit_sends_wake_up_for_deliveries_arrived_meanwhile() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("a request");
     let mut guard = leases.acquire(&key("test/a"), Terms::default()).await.unwrap();
     guard.hold(world.append("test/a", "1")).await.unwrap();
@@ -309,7 +309,7 @@ async fn throttling_makes_lease_waiter_poll_less_often() {
 #[tokio::test(start_paused = true)]
 async fn lease_caller_waits_for_at_most_one_handler() {
     const DELIVERIES: usize = 1000;
-    let world = World::new();
+    let world = TestWorld::new();
     let ids: Vec<String> = (0..DELIVERIES).map(|id| id.to_string()).collect();
     world.append_all("test/a", &ids).await;
     let workers = [world.drainer(Slow(Duration::from_millis(100))), world.drainer(Slow(Duration::from_millis(100)))];
@@ -329,7 +329,7 @@ async fn lease_caller_waits_for_at_most_one_handler() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_under_exclusive_lease_starts_at_its_release() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     let request = async {
@@ -348,7 +348,7 @@ async fn delivery_under_exclusive_lease_starts_at_its_release() {
 
 #[tokio::test(start_paused = true)]
 async fn tokens_keep_growing_after_row_deletion() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("a test");
     let mut tokens = Vec::new();
     let mut acquire = async || {
@@ -370,7 +370,7 @@ async fn tokens_keep_growing_after_row_deletion() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_lookup_hashes_key_and_holder_on_request() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("invoices of Jane");
     let guard = leases.acquire(&subscription(), Terms::default().lease(Duration::from_secs(9))).await.unwrap();
     let id: LeaseId = guard.lease().id().to_string().parse().unwrap();
@@ -411,7 +411,7 @@ async fn lease_lookup_hashes_key_and_holder_on_request() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_view_counts_waiting_deliveries() {
-    let world = World::new();
+    let world = TestWorld::new();
     let guard = world.leases("a user's request").acquire(&key("test/a"), Terms::default()).await.unwrap();
     world.append_all("test/a", ["1", "2"]).await;
     let view = world.leases("an operator").look(&key("test/a")).await.unwrap().expect("it is held");
@@ -429,7 +429,7 @@ async fn leases_need_a_table_but_no_queue() {
 
 #[tokio::test(start_paused = true)]
 async fn oversized_commit_is_refused_and_releases_the_lease() {
-    let world = World::new();
+    let world = TestWorld::new();
     let alone = Write { action: Action::Put(Row::new()), ..noted("n") };
     let too_many: Vec<Write> = std::iter::repeat_n(alone, 200).collect();
     let terms = Terms::default().wait(Duration::MAX);

@@ -55,9 +55,9 @@ handler = "test"
 
 /// Writes the log, and counts settled and blocked deliveries for tests to wait on.
 #[derive(Debug, Clone)]
-struct Decided(watch::Sender<usize>, Arc<JsonLog>);
+struct DecisionLog(watch::Sender<usize>, Arc<JsonLog>);
 
-impl Decided {
+impl DecisionLog {
     fn logging(lines: &Lines, level: &str) -> Self {
         Self::by(JsonLog::to(lines.clone(), log_level(Some(level)), Env::system()))
     }
@@ -76,7 +76,7 @@ impl Decided {
     }
 }
 
-impl Observer for Decided {
+impl Observer for DecisionLog {
     fn observe(&self, event: &Event<'_>) {
         self.1.observe(event);
         if matches!(event, Event::Settled { .. } | Event::Blocked { .. }) {
@@ -95,7 +95,7 @@ async fn no_log_line_holds_secret_or_body() {
     let lines = Lines::default();
     let writer = lines.clone();
     tracing_subscriber::fmt().with_max_level(log_level(Some("TRACE"))).with_writer(move || writer.clone()).init();
-    let decided = Decided::logging(&lines, "TRACE");
+    let decided = DecisionLog::logging(&lines, "TRACE");
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
     deployment.local.work(|_| {
         answering(|delivery, _| {
@@ -195,7 +195,7 @@ async fn successful_delivery_logs_two_lines_and_800_bytes_at_most() {
     const ORDERS: usize = 5;
     const EACH: usize = 8;
     let lines = Lines::default();
-    let decided = Decided::logging(&lines, "INFO");
+    let decided = DecisionLog::logging(&lines, "INFO");
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
     let started = Arc::new(Mutex::new(Vec::new()));
     let noted = started.clone();
@@ -252,7 +252,7 @@ async fn successful_delivery_logs_two_lines_and_800_bytes_at_most() {
 async fn outcome_metrics_are_counted_at_every_log_level() {
     let lines = Lines::default();
     let log = JsonLog::to(lines.clone(), log_level(Some("ERROR")), Env::system());
-    let decided = Decided::by(log.detailed(true));
+    let decided = DecisionLog::by(log.detailed(true));
     let mut deployment = LocalDeployment::start_observed(SOURCES, Arc::new(decided.clone())).await;
     deployment.local.work(|_| {
         answering(|delivery, _| match delivery.delivery_id().as_str() {
@@ -303,7 +303,7 @@ async fn outcome_metrics_are_counted_at_every_log_level() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refusals_are_logged_by_source_in_few_lines() {
     let lines = Lines::default();
-    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(DecisionLog::logging(&lines, "INFO"))).await;
     let now = deployment.env.now();
     let mut forged = signed(&deployment.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
@@ -340,7 +340,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
 #[tokio::test(flavor = "multi_thread")]
 async fn successive_refusals_are_reported_at_half_of_providers_limit() {
     let lines = Lines::default();
-    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(Decided::logging(&lines, "INFO"))).await;
+    let deployment = LocalDeployment::start_observed(SOURCES, Arc::new(DecisionLog::logging(&lines, "INFO"))).await;
     let now = deployment.env.now();
     let topic = [("x-wc-webhook-topic", "order.updated"), ("x-wc-webhook-source", "https://shop.example/")];
     let good = signed_as(&deployment.sources, "woo", &topic, r#"{"id":727}"#, now);
@@ -360,7 +360,7 @@ async fn successive_refusals_are_reported_at_half_of_providers_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn exclusive_lease_durations_are_logged() {
-    let world = World::new();
+    let world = TestWorld::new();
     let lines = Lines::default();
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()).detailed(true));
     let key = EntityKey::parse("test/a").expect("a key");
@@ -386,7 +386,7 @@ async fn exclusive_lease_durations_are_logged() {
 #[tokio::test(start_paused = true)]
 async fn failed_job_is_counted_without_error_text() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let world = World::new();
+    let world = TestWorld::new();
     let lines = Lines::default();
     let log = Arc::new(JsonLog::to(lines.clone(), log_level(Some("DEBUG")), world.env.clone()));
     let fails = |_: Context| async { Err::<(), JobError>(MARK.into()) };
@@ -434,7 +434,7 @@ async fn failed_job_is_counted_without_error_text() {
 #[tokio::test(start_paused = true)]
 async fn log_names_lease_holder_that_prevents_a_tick() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let world = World::new();
+    let world = TestWorld::new();
     let lines = Lines::default();
     let writer = lines.clone();
     let logged = tracing_subscriber::fmt().with_max_level(log_level(Some("WARN"))).with_writer(move || writer.clone());
@@ -453,7 +453,7 @@ async fn log_names_lease_holder_that_prevents_a_tick() {
 #[tokio::test(start_paused = true)]
 async fn number_of_missed_ticks_is_logged() {
     const MINUTE: Duration = Duration::from_secs(60);
-    let world = World::new();
+    let world = TestWorld::new();
     let lines = Lines::default();
     let writer = lines.clone();
     let logged = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone());

@@ -43,11 +43,11 @@ struct Ran {
 }
 
 async fn run(
-    scenario: &impl AsyncFn(&mut World),
-    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    scenario: &impl AsyncFn(&mut TestWorld),
+    plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Ran {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let table = world.break_table(plan);
     let queue = world.break_queue(queue_plan);
     let before = world.env.monotonic();
@@ -85,7 +85,7 @@ async fn run(
 }
 
 /// Fails each write, read and send in each way.
-async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes {
+async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut TestWorld)) -> Outcomes {
     let clean = run(&scenario, |_| Fault::None, |_| Fault::None).await;
     assert!(clean.writes > 3 && clean.reads > 0 && clean.sends > 0, "there is something to lose: {clean:?}");
     let check = |ran: Ran, allowed: u64, what: String| {
@@ -107,8 +107,9 @@ async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes
                 let fault = fault.clone();
                 let fault_at = move |hits: bool| if hits { fault.clone() } else { Fault::None };
                 let on_queue = fault_at.clone();
-                let table =
-                    move |call: &Call<'_>| fault_at([("write", call.write), ("read", call.read)].contains(&(kind, n)));
+                let table = move |call: &TableCall<'_>| {
+                    fault_at([("write", call.write), ("read", call.read)].contains(&(kind, n)))
+                };
                 let queue = move |send| on_queue(("send", send) == (kind, n));
                 check(run(&scenario, table, queue).await, allowed, what);
             }
@@ -117,7 +118,7 @@ async fn every_fault_is_absorbed(scenario: impl AsyncFn(&mut World)) -> Outcomes
     clean.outcomes
 }
 
-async fn works(world: &World, source: &str, ids: &[&str], handler: impl Handler) {
+async fn works(world: &TestWorld, source: &str, ids: &[&str], handler: impl Handler) {
     world.append_all_from(source, "test/a", ids).await;
     world.work(&[world.drainer(handler)]).await;
 }
@@ -350,8 +351,8 @@ async fn dynamodb_commit_lands_once_despite_a_lost_reply() {
     let testbed = TestBed::start().await;
     // Two claims, two puts, an acquire and two commits; then an acquire for the second wake-up.
     for n in 1..=9 {
-        let mut world = World::by(testbed.env().clone());
-        let plan = move |call: &Call<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
+        let mut world = TestWorld::by(testbed.env().clone());
+        let plan = move |call: &TableCall<'_>| if call.write == n { Fault::ReplyLost } else { Fault::None };
         let table = Arc::new(FaultyTable::new(testbed.table(), testbed.env(), plan));
         world.table = table.clone();
         let order = format!("test/{n}");
@@ -422,7 +423,7 @@ async fn bodies_answered(listener: &TcpListener, answers: &[(u16, &str)]) -> Vec
 /// without a wake-up.
 #[tokio::test(start_paused = true)]
 async fn unblock_write_landing_late_does_not_lift_a_later_block() {
-    let world = World::new();
+    let world = TestWorld::new();
     let entity = key("test/a");
     world.append_from("block", "test/a", "1").await;
     let until_blocked = async || {

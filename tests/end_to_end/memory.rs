@@ -16,17 +16,17 @@ fn is_receipt(key: &Key) -> bool {
     matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
 }
 
-fn spilled(world: &World, key: &str) -> usize {
+fn spilled(world: &TestWorld, key: &str) -> usize {
     let of_it = |row: &&Row| row.text(a::ENTITY) == Some(key) && row.text(a::ITEM).unwrap().starts_with("r#");
     world.memory.rows(&TableName::Inbox).iter().filter(of_it).count()
 }
 
-async fn row(world: &World, key: &str) -> Row {
+async fn row(world: &TestWorld, key: &str) -> Row {
     world.memory.get(&entity_row(&entity(key))).await.unwrap().expect("it has a row")
 }
 
-async fn handled(key: &str, ids: &[String]) -> World {
-    let world = World::new();
+async fn handled(key: &str, ids: &[String]) -> TestWorld {
+    let world = TestWorld::new();
     for id in ids {
         world.append(key, id).await;
         world.work(&[world.drainer(Done)]).await;
@@ -69,7 +69,7 @@ async fn row_holds_at_least_18_receipts_before_spilling() {
 #[tokio::test(start_paused = true)]
 async fn holder_death_while_spilling_loses_no_receipt() {
     for calls in 1.. {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         let key = long();
         world.append_all(&key, ["1", "2", "1", "2", "3"]).await;
         let lives = world.work_after_a_death(&entity(&key), calls, Counting::default()).await;
@@ -88,7 +88,7 @@ async fn holder_death_while_spilling_loses_no_receipt() {
 /// The receipt costs one more write unit, and each settle up to a second.
 #[tokio::test(start_paused = true)]
 async fn receipt_stays_in_row_if_spilling_fails() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let key = long();
     let whole = world.table.clone();
     world.fail(Fault::Before(TableError::Throttled), |call| matches!(call.writes, [write] if is_receipt(&write.key)));
@@ -111,7 +111,7 @@ async fn receipt_stays_in_row_if_spilling_fails() {
 #[tokio::test(start_paused = true)]
 async fn handled_delivery_settles_although_receipt_writes_fail() {
     for fault in [Fault::Silent, Fault::Before(TableError::Throttled)] {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         let key = long();
         world.append(&key, "1").await;
         world.work(&[world.drainer(Done)]).await;
@@ -127,7 +127,7 @@ async fn handled_delivery_settles_although_receipt_writes_fail() {
 /// Expiry deletes rows in any order: here the order's row goes before its receipts.
 #[tokio::test(start_paused = true)]
 async fn receipt_outliving_order_row_identifies_no_repeat() {
-    let world = World::new();
+    let world = TestWorld::new();
     let key = long();
     world.append_all(&key, ["bad", "1"]).await;
     world.work(&[world.drainer(Done)]).await;
@@ -171,7 +171,7 @@ async fn history_lists_each_receipt_once() {
 /// With the settle, the transaction has a hundred writes.
 #[tokio::test(start_paused = true)]
 async fn commit_accepts_at_most_ninety_nine_writes() {
-    let world = World::with("test/a", ["99", "100"]).await;
+    let world = TestWorld::with("test/a", ["99", "100"]).await;
     let commits = answering(|delivery, _| {
         let count: u64 = delivery.delivery_id().as_str().parse().unwrap();
         let write = |number| Write::update(Key::named("totals", "order", number), [Change::add("n", 1)]);
@@ -187,7 +187,7 @@ async fn commit_accepts_at_most_ninety_nine_writes() {
 /// release.
 #[tokio::test(start_paused = true)]
 async fn commit_lands_once_although_new_delivery_arrives() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let inbox = world.inbox();
     let late = world.incoming("test/a", "2");
     let handler = Scripted(move |delivery: &Delivery, _: &Context| {
@@ -213,7 +213,7 @@ async fn commit_lands_once_although_new_delivery_arrives() {
 
 #[tokio::test(start_paused = true)]
 async fn newest_event_time_is_kept_per_topic_family() {
-    let world = World::new();
+    let world = TestWorld::new();
     let at = |hour: u64| Some(Timestamp::from_secs(1_767_000_000 + 3600 * hour));
     let newest =
         async |family: &str| world.inbox().newest_event_time(&entity("test/a"), family).await.expect("memory answers");

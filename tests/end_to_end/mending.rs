@@ -15,12 +15,12 @@ fn late() -> impl Handler + Clone {
     })
 }
 
-async fn works(world: &World) {
+async fn works(world: &TestWorld) {
     world.work(&[world.drainer(late())]).await;
 }
 
-async fn parked() -> World {
-    let world = World::new();
+async fn parked() -> TestWorld {
+    let world = TestWorld::new();
     for (entity, id) in [("test/a", "a1"), ("test/b", "b1"), ("test/a", "a2"), ("test/a", "a3"), ("test/b", "b2")] {
         world.append(entity, id).await;
     }
@@ -125,7 +125,7 @@ fn is_part(row: &Row) -> bool {
 }
 
 /// Parks the delivery at `tail`, as a worker does that then dies before it settles.
-async fn park_unsettled(world: &World, entity: &str) -> Sequence {
+async fn park_unsettled(world: &TestWorld, entity: &str) -> Sequence {
     let sequence = world.state(entity).await.tail;
     let row = world.memory.get(&delivery_row(&key(entity), sequence)).await.expect("memory answers");
     let mut row = row.expect("the row exists").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
@@ -161,7 +161,7 @@ async fn bulk_redrive_stops_at_delivery_parked_but_not_settled() {
 
 #[tokio::test(start_paused = true)]
 async fn discarded_delivery_stays_settled() {
-    let world = World::new();
+    let world = TestWorld::new();
     let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
     let operator = world.operator();
@@ -182,7 +182,7 @@ async fn discarded_delivery_stays_settled() {
 
 #[tokio::test(start_paused = true)]
 async fn discard_before_settle_of_parked_delivery_is_refused() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.messages.clear();
     let place = park_unsettled(&world, "test/a").await;
     let operator = world.operator();
@@ -210,7 +210,7 @@ async fn redrive_into_a_job_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn removing_parked_copy_keeps_applied_delivery_readable() {
     for is_discarded in [false, true] {
-        let world = World::new();
+        let world = TestWorld::new();
         let long = world.append_noise("test/a", "long", 1_000_000).await;
         let place = park_unsettled(&world, "test/a").await;
         world.work(&[world.drainer(Done)]).await;
@@ -235,7 +235,7 @@ async fn removing_parked_copy_keeps_applied_delivery_readable() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_is_found_by_sequence_with_body() {
-    let world = World::new();
+    let world = TestWorld::new();
     let long = world.append_noise("test/a", "long", 1_000_000).await;
     works(&world).await;
     world.inbox().append(&long).await.expect("it is appended");
@@ -282,7 +282,7 @@ async fn delivery_is_found_by_sequence_with_body() {
 
 #[tokio::test(start_paused = true)]
 async fn table_scan_reads_each_row_once() {
-    let world = World::new();
+    let world = TestWorld::new();
     for number in 0..1200 {
         world.append(&format!("test/{number}"), "1").await;
     }
@@ -306,7 +306,7 @@ async fn table_scan_reads_each_row_once() {
 
 #[tokio::test(start_paused = true)]
 async fn unsegmented_table_scan_reports_its_read_cost() {
-    let world = World::new();
+    let world = TestWorld::new();
     for number in 0..1200 {
         world.append(&format!("test/{number}"), "1").await;
     }

@@ -1,7 +1,7 @@
 //! Single failures of a worker: an outage, a freeze, an unreadable page or row, a commit that cannot land.
 
 use tests::{
-    forwarding::{Forwarding, Layer, Reply, Request},
+    forwarding::{Forwarding, Layer, TableReply, TableRequest},
     prelude::*,
 };
 use webhook_serializer::{engine::store::ATTEMPT, protocol::lease::RequestYield};
@@ -21,7 +21,7 @@ fn numbers(count: usize) -> Vec<String> {
 async fn outage_does_not_multiply_wake_ups() {
     const ENTITIES: u64 = 5;
     const OUTAGE: Duration = Duration::from_secs(1200);
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     for number in 0..ENTITIES {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
@@ -38,8 +38,8 @@ async fn outage_does_not_multiply_wake_ups() {
 
 /// Returns a world with more than a page of deliveries, in which the read-ahead of the second page has
 /// failed.
-async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> World {
-    let mut world = World::with("test/a", numbers(30)).await;
+async fn with_a_bad_read_ahead(fault: Fault, bad: std::ops::Range<u64>) -> TestWorld {
+    let mut world = TestWorld::with("test/a", numbers(30)).await;
     world.fail(fault, move |call| bad.contains(&call.read));
     world.work(&[world.drainer(Slow(Duration::from_millis(10)))]).await;
     world
@@ -64,7 +64,7 @@ async fn settle_does_not_wait_for_read_ahead() {
 /// For example, a newer version wrote the row during a deployment.
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_counts_no_attempt() {
-    let world = World::with("test/a", numbers(3)).await;
+    let world = TestWorld::with("test/a", numbers(3)).await;
     let last = delivery_row(&entity(), world.state("test/a").await.tail);
     let version = async |version: u64| {
         world.memory.write(&Write::update(last.clone(), vec![Change::set(a::VERSION, version)])).await.unwrap();
@@ -85,8 +85,8 @@ async fn unreadable_row_counts_no_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn commit_refused_as_invalid_counts_as_failed_attempt() {
-    let mut world = World::with("test/a", numbers(2)).await;
-    let plan = |call: &Call<'_>| match call.writes.len() {
+    let mut world = TestWorld::with("test/a", numbers(2)).await;
+    let plan = |call: &TableCall<'_>| match call.writes.len() {
         0 | 1 => Fault::None,
         _ => Fault::Before(TableError::Invalid("one item twice".into())),
     };
@@ -112,9 +112,9 @@ struct Freezing {
 }
 
 impl Layer for Freezing {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
         let reply = request.of(inner).await;
-        if matches!(request, Request::Query(_)) && !self.thawed.swap(true, Relaxed) {
+        if matches!(request, TableRequest::Query(_)) && !self.thawed.swap(true, Relaxed) {
             self.clock.pass(Duration::from_secs(20));
             let deadline = self.clock.monotonic() + Duration::from_secs(60);
             let acknowledgement = self.other.process(&received(), deadline, &SuspectGate::new(1)).await;
@@ -127,7 +127,7 @@ impl Layer for Freezing {
 #[tokio::test(start_paused = true)]
 async fn frozen_worker_starts_no_handler_after_take_over() {
     let clock = ShiftedClock::new(TokioClock::start());
-    let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
+    let mut world = TestWorld::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.append("test/a", "0").await;
     let other = world.drainer(Done);
     let freezing = Freezing { clock, thawed: AtomicBool::new(false), other };
@@ -143,7 +143,7 @@ async fn frozen_worker_starts_no_handler_after_take_over() {
 async fn drain_that_only_commits_honours_yield_request() {
     const HANDLER: Duration = Duration::from_millis(400);
     const YIELD: Duration = Duration::from_secs(6);
-    let world = World::with("test/a", numbers(20)).await;
+    let world = TestWorld::with("test/a", numbers(20)).await;
     let store = world.store();
     let asking = Scripted(move |delivery: &Delivery, context: &Context| {
         let store = store.clone();

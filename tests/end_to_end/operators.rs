@@ -20,22 +20,22 @@ use webhook_serializer::{
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-async fn parked() -> World {
-    let world = World::with("test/a", ["1", "bad"]).await;
+async fn parked() -> TestWorld {
+    let world = TestWorld::with("test/a", ["1", "bad"]).await;
     world.work(&[world.drainer(rejecting("bad"))]).await;
     world
 }
 
 /// Returns a world in which `1` was applied, and then parked too by a holder that had lost its lease.
-async fn parked_by_a_stale_holder() -> World {
-    let world = World::with("test/a", ["1"]).await;
+async fn parked_by_a_stale_holder() -> TestWorld {
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     park_by_hand(&world).await;
     world
 }
 
 /// Parks the delivery at `head`, as a holder does whose settle is then refused.
-async fn park_by_hand(world: &World) {
+async fn park_by_hand(world: &TestWorld) {
     let sequence = world.state("test/a").await.head;
     let row = world.memory.get(&delivery_row(&entity(), sequence)).await.expect("memory answers");
     let mut row = row.expect("the row exists").with(a::ERROR, "not now").with(a::PARKED_AT, 1_u64);
@@ -43,12 +43,12 @@ async fn park_by_hand(world: &World) {
     world.store().run(&Park { entity: &entity(), sequence, row: &row }, PATIENCE).await.expect("it is parked");
 }
 
-fn rows(world: &World) -> Vec<Row> {
+fn rows(world: &TestWorld) -> Vec<Row> {
     [TableName::Entities, TableName::Inbox].iter().flat_map(|table| world.memory.rows(table)).collect()
 }
 
 /// Returns an operator that pauses before one of its calls.
-fn stopping(world: &mut World, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
+fn stopping(world: &mut TestWorld, before: u64, pause: Duration) -> (Operator, Arc<FaultyTable>) {
     let (operator, table) = world.failing_operator(Fault::Slow(pause), move |call| call.request == before);
     (operator, table)
 }
@@ -62,11 +62,11 @@ struct Meeting {
 /// Runs two operators, with every combination of a call before which each one pauses. `between` runs while
 /// both pause.
 async fn every_meeting<A, B>(
-    stage: impl AsyncFn() -> World,
+    stage: impl AsyncFn() -> TestWorld,
     first: impl AsyncFn(&Operator) -> A,
     second: impl AsyncFn(&Operator) -> B,
-    between: impl AsyncFn(&World),
-    check: impl AsyncFn(World, A, B, Meeting),
+    between: impl AsyncFn(&TestWorld),
+    check: impl AsyncFn(TestWorld, A, B, Meeting),
 ) {
     let after = Duration::from_millis;
     for one in 1.. {
@@ -105,14 +105,14 @@ async fn redrive_what_is_parked(operator: &Operator) -> Result<(), OperatorError
     }
 }
 
-async fn works(world: &World) {
+async fn works(world: &TestWorld) {
     world.work(&[world.drainer(rejecting("bad"))]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_redrives_append_a_delivery_once() {
     let check =
-        async |world: World, first: Result<(), OperatorError>, second: Result<(), OperatorError>, at: Meeting| {
+        async |world: TestWorld, first: Result<(), OperatorError>, second: Result<(), OperatorError>, at: Meeting| {
             works(&world).await;
             assert_eq!(world.applied(), ["1", "bad"], "{at:?}");
             let mut results = [&first, &second].into_iter();
@@ -128,7 +128,7 @@ async fn concurrent_redrives_append_a_delivery_once() {
 }
 
 async fn put_back_or_erased(
-    world: World,
+    world: TestWorld,
     redriven: Result<(), OperatorError>,
     erased: Result<Erased, OperatorError>,
     at: Meeting,
@@ -160,7 +160,7 @@ async fn redrive_during_erase_appends_or_finds_nothing() {
 /// After the delivery's receipt is erased, a redrive from a stale list must not apply the delivery again.
 #[tokio::test(start_paused = true)]
 async fn redrive_during_erase_never_reapplies_applied_delivery() {
-    let check = async |world: World,
+    let check = async |world: TestWorld,
                        redriven: Result<(), OperatorError>,
                        erased: Result<Erased, OperatorError>,
                        at: Meeting| {
@@ -177,11 +177,11 @@ async fn redrive_during_erase_never_reapplies_applied_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_applied_during_two_erases_keeps_its_receipt() {
-    let again = async |world: &World| {
+    let again = async |world: &TestWorld| {
         world.append("test/a", "1").await;
         works(world).await;
     };
-    let check = async |world: World,
+    let check = async |world: TestWorld,
                        first: Result<Erased, OperatorError>,
                        second: Result<Erased, OperatorError>,
                        at: Meeting| {
@@ -219,7 +219,7 @@ async fn redrive_of_an_applied_delivery_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn redrive_before_settle_of_parked_delivery_is_refused() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     world.append("test/a", "2").await;
     world.messages.clear();
@@ -270,7 +270,7 @@ async fn failed_redrive_leaves_the_delivery_parked() {
 
 #[tokio::test(start_paused = true)]
 async fn redrive_to_another_order_moves_the_body() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.append_noise("test/unrouted", "lost", 1_000_000).await;
     works(&world).await;
     let operator = world.operator();
@@ -287,7 +287,7 @@ async fn redrive_to_another_order_moves_the_body() {
 
 #[tokio::test(start_paused = true)]
 async fn list_of_parked_deliveries_is_complete_and_sorted() {
-    let world = World::new();
+    let world = TestWorld::new();
     for number in 0..120 {
         world.append(if number % 2 == 0 { "test/unrouted" } else { "block/unrouted" }, &number.to_string()).await;
     }
@@ -319,7 +319,7 @@ async fn order_inspection_lists_waiting_deliveries_in_sequence() {
 
 #[tokio::test(start_paused = true)]
 async fn forced_release_fences_holder_and_sends_wake_up() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("somebody");
     let guard = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
     world.append("test/a", "1").await;
@@ -348,7 +348,7 @@ async fn forced_release_fences_holder_and_sends_wake_up() {
 /// that for its own first try.
 #[tokio::test(start_paused = true)]
 async fn forced_release_ends_only_the_lease_that_operator_saw() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("somebody");
     let first = leases.acquire(&entity(), Terms::at_once()).await.expect("it is free");
     let seen = world.state("test/a").await;
@@ -390,7 +390,7 @@ async fn parking_twice_keeps_the_first_error() {
 
 #[tokio::test(start_paused = true)]
 async fn history_shows_each_settlement() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.claim("test/a").await;
     world.append_all("test/a", ["1", "2"]).await;
     world.work(&[world.drainer(Done)]).await;
@@ -425,7 +425,7 @@ async fn history_shows_each_settlement() {
 
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_hides_no_other_lease() {
-    let world = World::new();
+    let world = TestWorld::new();
     for name in ["test/a", "test/b"] {
         world.append(name, name).await;
     }

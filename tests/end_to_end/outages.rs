@@ -35,10 +35,10 @@ fn is_put(write: &[Write]) -> bool {
 /// Posts one webhook under the two plans, and checks that the answer came in time. Then repeats the webhook
 /// unless it was answered 200, sweeps, and checks that it is applied once.
 async fn answered(
-    plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static,
+    plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static,
     queue_plan: impl Fn(u64) -> Fault + Send + Sync + 'static,
 ) -> Response {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let table = world.table.clone();
     let queue = world.queue.clone();
     world.break_table(plan);
@@ -70,7 +70,7 @@ async fn ingest_answers_503_in_time_without_store() {
         for puts_only in [false, true] {
             let what = format!("{fault:?}, of puts only: {puts_only}");
             let fault = fault.clone();
-            let plan = move |call: &Call<'_>| match !puts_only || is_put(call.writes) {
+            let plan = move |call: &TableCall<'_>| match !puts_only || is_put(call.writes) {
                 true => fault.clone(),
                 false => Fault::None,
             };
@@ -85,7 +85,7 @@ async fn ingest_waits_out_a_short_store_outage() {
         for bad in 1..=2 {
             let what = format!("{bad}: {fault:?}");
             let fault = fault.clone();
-            let plan = move |call: &Call<'_>| if call.request == bad { fault.clone() } else { Fault::None };
+            let plan = move |call: &TableCall<'_>| if call.request == bad { fault.clone() } else { Fault::None };
             assert_eq!(answered(plan, |_| Fault::None).await.status_code, 200, "{what}");
         }
     }
@@ -103,7 +103,7 @@ async fn ingest_answers_200_while_queue_is_unreachable() {
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_in_time_with_slow_store() {
     for slow in [200, 500, 800, 1000] {
-        let plan = move |_: &Call<'_>| Fault::Slow(Duration::from_millis(slow));
+        let plan = move |_: &TableCall<'_>| Fault::Slow(Duration::from_millis(slow));
         let response = answered(plan, |_| Fault::Silent).await;
         assert_eq!(response.status_code, if slow < 900 { 200 } else { 503 }, "{slow} ms");
     }
@@ -118,7 +118,7 @@ const TO: Duration = Duration::from_secs(45);
 /// calls fail.
 async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     let what = format!("{fault:?}, {queue_fault:?}");
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let env = world.env.clone();
     let mut sent = Vec::new();
     for number in 0..5 {
@@ -135,7 +135,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     let table = world.table.clone();
     let queue = world.queue.clone();
     let clock = env.clone();
-    let plan = move |_: &Call<'_>| if out(&clock) { fault.clone() } else { Fault::None };
+    let plan = move |_: &TableCall<'_>| if out(&clock) { fault.clone() } else { Fault::None };
     world.table = Arc::new(FaultyTable::new(table, &env, plan));
     let clock = env.clone();
     let plan = move |_| if out(&clock) { queue_fault.clone() } else { Fault::None };
@@ -177,7 +177,7 @@ async fn outage_of_store_and_queue_loses_no_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn handler_stops_before_unrenewed_lease_expires() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.append_from("slow", "slow/a", "1").await;
     let clock = world.env.clone();
     let from = Duration::from_secs(7);

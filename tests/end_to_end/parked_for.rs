@@ -9,8 +9,8 @@ const KEPT: Duration = Duration::from_secs(60 * 86_400);
 
 /// Parks three deliveries: one by a worker, one by an operator, and one by a restore. Returns each one's
 /// order and the time at which it was parked.
-async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3]) {
-    let mut world = World::new();
+async fn set_aside(kept: Option<Duration>) -> (TestWorld, [(EntityKey, Timestamp); 3]) {
+    let mut world = TestWorld::new();
     world.settings.parked_retention = kept;
     let orders = ["test/worker", "test/person", "test/restore"];
     let mut at = Vec::new();
@@ -39,13 +39,13 @@ async fn set_aside(kept: Option<Duration>) -> (World, [(EntityKey, Timestamp); 3
     (world, told)
 }
 
-fn parked(world: &World, order: &EntityKey) -> Vec<Row> {
+fn parked(world: &TestWorld, order: &EntityKey) -> Vec<Row> {
     let rows = world.memory.rows(&TableName::Inbox).into_iter();
     rows.filter(|row| is_parked(row) && row.text(a::ENTITY) == Some(order.as_str())).collect()
 }
 
 /// Returns the rows of body parts, which have a body and no nonce.
-fn parts(world: &World) -> Vec<Row> {
+fn parts(world: &TestWorld) -> Vec<Row> {
     let rows = world.memory.rows(&TableName::Inbox).into_iter();
     rows.filter(|row| row.get(a::BODY).is_some() && row.get(a::NONCE).is_none()).collect()
 }

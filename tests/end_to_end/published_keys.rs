@@ -55,7 +55,7 @@ async fn answer_telling(
     query: &str,
     headers: &[(&str, &str)],
 ) -> Response {
-    let world = World::new();
+    let world = TestWorld::new();
     let sources = Arc::new(Sources::parse(SOURCES).unwrap());
     let keys = PublishedKeys::standing_in(world.env.clone(), NOWHERE.into(), Roots::mozilla());
     let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, told.clone());
@@ -74,9 +74,9 @@ async fn answer_telling(
 }
 
 /// Keys that take 900 ms to find, without waiting.
-struct Slow(ShiftedClock);
+struct SlowKeys(ShiftedClock);
 
-impl Keys for Slow {
+impl Keys for SlowKeys {
     fn find(&self, at: &Address) -> Option<Bytes> {
         self.0.pass(Duration::from_millis(900));
         DevelopmentKeys.find(at)
@@ -89,12 +89,12 @@ impl Keys for Slow {
 
 async fn answer_behind_a_slow_fetch(fault: Fault) -> (u16, Duration) {
     let clock = ShiftedClock::new(TokioClock::start());
-    let mut world = World::by(Env::new(clock.clone(), SeededRandom::new(1)));
+    let mut world = TestWorld::by(Env::new(clock.clone(), SeededRandom::new(1)));
     world.break_table(move |_| fault.clone());
     let sources = Arc::new(
         Sources::parse(&SAMPLES.replace("[sources.paypal]", "[sources.paypal]\non_outage = 'queue'")).unwrap(),
     );
-    let keys = PublishedKeys::beside(world.env.clone(), Arc::new(Slow(clock)));
+    let keys = PublishedKeys::beside(world.env.clone(), Arc::new(SlowKeys(clock)));
     let ingest = Ingest::new(&sources, world.inbox(), world.env.clone()).with_keys(keys);
     let event = include_str!("../../events/paypal-payment-capture-completed.json");
     let webhook = samples::webhook(event, &sources, world.env.now()).unwrap();

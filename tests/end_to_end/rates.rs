@@ -4,13 +4,13 @@
 use tests::{prelude::*, source};
 use webhook_serializer::engine::drain::InFlight;
 
-fn least_interval(world: &World) -> Duration {
+fn least_interval(world: &TestWorld) -> Duration {
     let mut starts: Vec<Duration> = world.journal.runs().iter().map(|run| run.started).collect();
     starts.sort_unstable();
     starts.windows(2).map(|pair| pair[1] - pair[0]).min().expect("several starts")
 }
 
-async fn append(world: &World, source: &str, ids: std::ops::Range<usize>) {
+async fn append(world: &TestWorld, source: &str, ids: std::ops::Range<usize>) {
     world.append_all_from(source, "chat/notifications", ids).await;
 }
 
@@ -20,7 +20,7 @@ fn ids(range: std::ops::Range<usize>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn backlog_runs_in_order_at_configured_rate() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rated", 0..50).await;
     let began = world.env.monotonic();
     world.work(&[world.drainer(Done), world.drainer(Done), world.drainer(Done)]).await;
@@ -32,7 +32,7 @@ async fn backlog_runs_in_order_at_configured_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn constant_entity_limits_source_to_rate_of_one_order() {
-    let world = World::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
+    let world = TestWorld::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     for id in ids(0..6) {
         let webhook = signed(&world.sources(), "orders", &id, update(&id), world.env.now());
@@ -46,7 +46,7 @@ async fn constant_entity_limits_source_to_rate_of_one_order() {
 
 #[tokio::test(start_paused = true)]
 async fn slow_rate_is_kept_across_workers() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rarely", 0..8).await;
     world.work(&[world.drainer(Done), world.drainer(Done)]).await;
     assert_eq!(world.applied(), ids(0..8));
@@ -58,7 +58,7 @@ async fn slow_rate_is_kept_across_workers() {
 #[tokio::test(start_paused = true)]
 async fn slow_rate_needs_under_five_wake_ups_per_delivery() {
     for (many, workers) in [(100, 1), (400, 1), (400, 4)] {
-        let world = World::new();
+        let world = TestWorld::new();
         append(&world, "rarely", 0..many).await;
         let workers: Vec<_> = (0..workers).map(|_| world.drainer(Done)).collect();
         world.work(&workers).await;
@@ -72,7 +72,7 @@ async fn slow_rate_needs_under_five_wake_ups_per_delivery() {
 /// one is known to be under way. Otherwise it may be the only one, and is requeued.
 #[tokio::test(start_paused = true)]
 async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
     let received = |times| Received::new(key("chat/notifications"), times);
@@ -105,7 +105,7 @@ async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
 /// A requeued wake-up keeps its token, because the hand-over may be written after the requeue.
 #[tokio::test(start_paused = true)]
 async fn early_wake_up_is_requeued_with_same_token() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rarely", 0..2).await;
     let lease = world.acquire("chat/notifications", LeaseKind::Drain, Duration::from_secs(15)).await;
     world.messages.clear();
@@ -122,7 +122,7 @@ async fn early_wake_up_is_requeued_with_same_token() {
 
 #[tokio::test(start_paused = true)]
 async fn rate_applies_after_the_inbox_was_empty() {
-    let world = World::new();
+    let world = TestWorld::new();
     let drainers = [world.drainer(Done)];
     for id in 0..5 {
         append(&world, "rated", id..id + 1).await;
@@ -138,7 +138,7 @@ async fn rate_applies_after_the_inbox_was_empty() {
 /// While an empty inbox waits for its rate, it has no wake-up.
 #[tokio::test(start_paused = true)]
 async fn claim_sends_wake_up_although_empty_inbox_waits_for_rate() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rarely", 0..1).await;
     world.work(&[world.drainer(Done)]).await;
     let before = world.messages.sent();
@@ -151,7 +151,7 @@ async fn claim_sends_wake_up_although_empty_inbox_waits_for_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_counts_for_the_rate() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rated", 0..3).await;
     world
         .work(&[world.drainer(answering(|delivery, _| match delivery.attempt() {
@@ -165,7 +165,7 @@ async fn failed_attempt_counts_for_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn each_order_has_a_separate_rate() {
-    let world = World::new();
+    let world = TestWorld::new();
     for number in 0..20 {
         let entity = format!("chat/{}", number % 10);
         world.append_from("rated", &entity, &number.to_string()).await;
@@ -179,7 +179,7 @@ async fn each_order_has_a_separate_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn parked_delivery_counts_for_the_rate() {
-    let world = World::new();
+    let world = TestWorld::new();
     append(&world, "rated", 0..6).await;
     world.work(&[world.drainer(answering(|_, _| Outcome::Reject("it is refused".into())))]).await;
     assert_eq!(world.started(), ids(0..6));

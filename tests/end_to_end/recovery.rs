@@ -22,7 +22,7 @@ fn endless(started: &Arc<Notify>) -> impl Handler + Clone {
 }
 
 /// Feeds a worker until the queue is empty, or until `end` completes and kills the worker.
-async fn works_until(world: &World, handler: impl Handler, end: impl Future<Output = ()>) {
+async fn works_until(world: &TestWorld, handler: impl Handler, end: impl Future<Output = ()>) {
     let workers = [world.worker(handler)];
     let is_over = AtomicBool::new(true);
     tokio::select! {
@@ -33,7 +33,7 @@ async fn works_until(world: &World, handler: impl Handler, end: impl Future<Outp
 }
 
 /// Returns the time from now until these deliveries have started and been applied.
-async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
+async fn recovered_within(world: &TestWorld, ids: &[&str]) -> Duration {
     let died = world.env.monotonic();
     works_until(world, Done, world.env.sleep(2 * RECOVERY)).await;
     let runs = world.journal.runs();
@@ -44,7 +44,7 @@ async fn recovered_within(world: &World, ids: &[&str]) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn order_of_a_dead_worker_continues_in_seconds() {
     for lived in [0, 1, 2_990, 3_010, 4_990] {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         world.function_time = Duration::from_secs(900);
         world.append("test/a", "a").await;
         world.append("test/b", "b").await;
@@ -74,7 +74,7 @@ impl Visibility for Reluctant {
     }
 }
 
-fn reluctant(world: &mut World, takes: Duration) -> Arc<Reluctant> {
+fn reluctant(world: &mut TestWorld, takes: Duration) -> Arc<Reluctant> {
     let inner = world.messages.clone();
     let env = world.env.clone();
     let queue = Arc::new(Reluctant { inner, takes, env, refuses: AtomicBool::new(false) });
@@ -103,7 +103,7 @@ async fn message_of_dead_worker_reappears_soon_after_lease_expiry() {
 /// For example, the process runs out of memory with the first page.
 #[tokio::test(start_paused = true)]
 async fn order_continues_in_seconds_if_worker_dies_at_handler_start() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     reluctant(&mut world, Duration::from_millis(300));
     world.append("test/a", "a").await;
     let started = Arc::new(Notify::new());
@@ -114,7 +114,7 @@ async fn order_continues_in_seconds_if_worker_dies_at_handler_start() {
 
 #[tokio::test(start_paused = true)]
 async fn unanswered_visibility_call_delays_start_by_a_second_at_most() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     reluctant(&mut world, 3600 * SECOND);
     world.append("test/a", "a").await;
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
@@ -122,8 +122,8 @@ async fn unanswered_visibility_call_delays_start_by_a_second_at_most() {
     assert!(runs.len() == 1 && runs[0].started <= SECOND, "{runs:?}");
 }
 
-fn patient() -> World {
-    let mut world = World::new().with_sources(source!("test", "handler_timeout = '800s'"));
+fn patient() -> TestWorld {
+    let mut world = TestWorld::new().with_sources(source!("test", "handler_timeout = '800s'"));
     world.function_time = Duration::from_secs(900);
     world
 }
@@ -139,7 +139,7 @@ async fn message_stays_invisible_while_long_handler_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn batch_extends_visibility_in_one_request() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     for number in 0..10 {
         world.append(&format!("test/{number}"), &number.to_string()).await;
     }
@@ -148,7 +148,7 @@ async fn batch_extends_visibility_in_one_request() {
     for number in 0..10 {
         world.waker().wake(&format!("test/{number}").parse().unwrap(), Duration::ZERO, SECOND).await.unwrap();
     }
-    let slow = |_: &Call<'_>| Fault::Slow(SECOND / 2);
+    let slow = |_: &TableCall<'_>| Fault::Slow(SECOND / 2);
     world.break_table(slow);
     world.feed(&[world.worker(Done)], 1, &AtomicBool::new(true)).await;
     assert_eq!(world.messages.hidden(), 1);
@@ -157,7 +157,7 @@ async fn batch_extends_visibility_in_one_request() {
 /// The queue's own visibility timeout is more than a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn message_kept_during_outage_returns_after_lease_length() {
-    let mut world = World::with("test/a", ["a"]).await;
+    let mut world = TestWorld::with("test/a", ["a"]).await;
     let clock = world.env.clone();
     let outage = clock.monotonic() + 8 * SECOND;
     world.fail(Fault::Before(TableError::Throttled), move |_| clock.monotonic() < outage);
@@ -220,7 +220,7 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
     queue.refuses.store(true, Relaxed);
     let clock = world.env.clone();
     let begun = world.env.monotonic();
-    let plan = move |call: &Call<'_>| {
+    let plan = move |call: &TableCall<'_>| {
         let suspects = call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/suspect"));
         let since = clock.monotonic() - begun;
         match suspects && since > 10 * SECOND && since < throttled {
@@ -241,11 +241,11 @@ async fn suspect_beside(long: Duration, throttled: Duration) {
 /// If the worker responded late, the whole batch would return.
 #[tokio::test(start_paused = true)]
 async fn silent_queue_does_not_delay_the_batch_response() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.function_time = 4 * SECOND;
     world.append("test/a", "a").await;
     let deferred = Deferred::of(&world.incoming("test/b", "b"), None, Trace::default()).expect("it fits");
-    let silent = |_: &Call<'_>| Fault::Silent;
+    let silent = |_: &TableCall<'_>| Fault::Silent;
     world.break_table(silent);
     world.break_queue(|_| Fault::Silent);
     reluctant(&mut world, 3600 * SECOND);

@@ -14,7 +14,7 @@ fn picky() -> impl Handler + Clone {
 }
 
 /// Lets a day pass: rows expire and, if `swept`, the sweep runs.
-async fn a_day_passes(world: &World, swept: bool) {
+async fn a_day_passes(world: &TestWorld, swept: bool) {
     tokio::time::advance(DAY).await;
     if swept {
         world.sweeper().sweep_all().await.expect("it sweeps");
@@ -27,7 +27,7 @@ async fn a_day_passes(world: &World, swept: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn redriven_delivery_is_applied_once_in_order() {
-    let world = World::with("test/a", ["1", "bad", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "bad", "2"]).await;
     let drainers = [world.drainer(picky()), world.drainer(picky())];
     world.work(&drainers).await;
     let operator = world.operator();
@@ -63,7 +63,7 @@ async fn redriven_delivery_is_applied_once_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_deliveries_are_counted_by_source() {
-    let world = World::new();
+    let world = TestWorld::new();
     for (entity, id) in [("test/a", "1"), ("test/a", "bad"), ("test/applied", "1")] {
         world.append(entity, id).await;
     }
@@ -87,13 +87,13 @@ impl Handler for Bodies {
     }
 }
 
-fn large(world: &World) -> bytes::Bytes {
+fn large(world: &TestWorld) -> bytes::Bytes {
     noise(&world.env, 1_500_000).into()
 }
 
 #[tokio::test(start_paused = true)]
 async fn deliveries_of_blocked_order_outlive_the_retention() {
-    let world = World::new();
+    let world = TestWorld::new();
     let body = large(&world);
     for id in ["1", "2", "3"] {
         let mut incoming = world.incoming_from("block", "test/a", id);
@@ -119,7 +119,7 @@ async fn deliveries_of_blocked_order_outlive_the_retention() {
 /// them.
 #[tokio::test(start_paused = true)]
 async fn deliveries_deleted_by_expiry_block_the_order() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.append_all_from("block", "test/a", ["1", "2"]).await;
     world.work(&[world.drainer(failing())]).await;
     for _ in 0..31 {
@@ -146,15 +146,15 @@ async fn parked_delivery_is_kept_until_redriven() {
 
 #[tokio::test(start_paused = true)]
 async fn skipped_delivery_is_kept_until_redriven() {
-    let skip = async |world: &World| {
+    let skip = async |world: &TestWorld| {
         let next = world.state("test/a").await.next();
         world.operator().skip(&entity(), next).await.expect("memory answers");
     };
     set_aside_it_is_kept(skip).await;
 }
 
-async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
-    let world = World::new();
+async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&TestWorld)) {
+    let world = TestWorld::new();
     let body = large(&world);
     let mut incoming = world.incoming("test/a", "bad");
     incoming.body = body.clone();
@@ -176,7 +176,7 @@ async fn set_aside_it_is_kept(set_aside: impl AsyncFn(&World)) {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_finds_a_delivery_without_wake_up() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let queue = world.queue.clone();
     world.break_queue(|_| Fault::Before(TableError::Throttled));
     let appended = world.inbox().append(&world.incoming("test/a", "1")).await.unwrap();
@@ -195,7 +195,7 @@ async fn sweep_finds_a_delivery_without_wake_up() {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_ends_an_abandoned_drain_lease() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(Done)]).await;
     // A drain takes over an expired exclusive lease even if the inbox is empty.
     let request = |kind| world.lease_request("test/a", kind, Duration::from_secs(15));
@@ -217,7 +217,7 @@ async fn sweep_ends_an_abandoned_drain_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn redrive_with_failed_wake_up_is_found_by_sweep() {
-    let mut world = World::with("test/a", ["bad"]).await;
+    let mut world = TestWorld::with("test/a", ["bad"]).await;
     world.work(&[world.drainer(picky())]).await;
     let queue = world.queue.clone();
     world.break_queue(|_| Fault::Silent);

@@ -7,7 +7,7 @@ const ACME: &str = "[sources.acme]\nprovider = 'generic'\nsecrets = ['q7mZ4kT1']
 const HOUR: Duration = Duration::from_secs(3600);
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str) -> u16 {
+async fn post(world: &TestWorld, source: &str, headers: &[(&str, &str)], body: &str) -> u16 {
     let webhook = signed_as(&world.sources(), source, headers, body, world.env.now());
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let status = ingest.answer(&request(&webhook)).await.status_code;
@@ -16,12 +16,12 @@ async fn post(world: &World, source: &str, headers: &[(&str, &str)], body: &str)
 }
 
 /// Returns whether all ids differ: a receiver applies each id once.
-fn has_distinct_ids(world: &World) -> bool {
+fn has_distinct_ids(world: &TestWorld) -> bool {
     let applied = world.applied();
     applied.iter().collect::<BTreeSet<_>>().len() == applied.len()
 }
 
-async fn until_the_end_of_a_period(world: &World) {
+async fn until_the_end_of_a_period(world: &TestWorld) {
     let hour = HOUR.as_millis() as u64;
     let gone = world.env.now().as_millis() % hour;
     tokio::time::advance(Duration::from_millis(hour - gone) - SECOND).await;
@@ -31,7 +31,7 @@ async fn until_the_end_of_a_period(world: &World) {
 async fn second_deletion_webhook_of_order_is_applied() {
     const WOO: &str = "[sources.woo]\nprovider = 'woocommerce'\nsecrets = ['q7mZ4kT1']\nhandler = 'h'\n";
     for has_id in [true, false] {
-        let world = World::new().with_sources(WOO);
+        let world = TestWorld::new().with_sources(WOO);
         for (topic, id) in [("order.deleted", "1"), ("order.restored", "2"), ("order.deleted", "3")] {
             let mut headers = vec![("x-wc-webhook-topic", topic), ("x-wc-webhook-source", "https://shop.example/")];
             headers.extend(has_id.then_some(("x-wc-webhook-delivery-id", id)));
@@ -48,7 +48,7 @@ async fn second_webhook_with_order_state_holded_is_applied() {
     let key = include_str!("../../events/keys/private.pem");
     let commerce =
         format!("[sources.commerce]\nprovider = 'adobe-commerce'\nsecrets = \"\"\"{key}\"\"\"\nhandler = 'h'\n");
-    let world = World::new().with_sources(&commerce);
+    let world = TestWorld::new().with_sources(&commerce);
     for state in ["holded", "processing", "holded"] {
         tokio::time::advance(60 * SECOND).await;
         let body = format!(
@@ -62,7 +62,7 @@ async fn second_webhook_with_order_state_holded_is_applied() {
 
 #[tokio::test(start_paused = true)]
 async fn equal_body_is_a_repeat_while_sender_retries() {
-    let world = World::new().with_sources(ACME);
+    let world = TestWorld::new().with_sources(ACME);
     let body = r#"{"order":"o/7"}"#;
     until_the_end_of_a_period(&world).await;
     post(&world, "acme", &[], body).await;
@@ -83,7 +83,7 @@ async fn equal_body_is_a_repeat_while_sender_retries() {
 /// The first delivery's receipt, from the period before, has left the order's row.
 #[tokio::test(start_paused = true)]
 async fn equal_body_is_recognised_as_repeat_by_its_spilled_receipt() {
-    let world = World::new().with_sources(ACME);
+    let world = TestWorld::new().with_sources(ACME);
     let body = |number: u32| format!(r#"{{"order":"o/7","number":{number}}}"#);
     until_the_end_of_a_period(&world).await;
     for number in 0..40 {
@@ -97,7 +97,7 @@ async fn equal_body_is_recognised_as_repeat_by_its_spilled_receipt() {
 
 #[tokio::test(start_paused = true)]
 async fn deferred_copy_of_a_stored_body_is_a_repeat() {
-    let mut world = World::new().with_sources(&ACME.replace("1h", "0s"));
+    let mut world = TestWorld::new().with_sources(&ACME.replace("1h", "0s"));
     let whole = world.table.clone();
     let clock = world.env.clone();
     let end = clock.monotonic() + 10 * SECOND;

@@ -7,7 +7,7 @@ mod report;
 use tests::{prelude::*, world::key as entity};
 use webhook_serializer::operator::{RestoreReport, Restored};
 
-use self::disaster::{Disaster, LONG_AGO, Receiver, copied, nightly};
+use self::disaster::{Disaster, EffectReceiver, LONG_AGO, copied, nightly};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -80,7 +80,7 @@ async fn killed_restore_continues_to_the_same_result() {
         let mut disaster = before.again().await;
         let table = disaster.world.table.clone();
         // The last request before the operator dies lands.
-        let plan = move |call: &Call<'_>| match call.request.cmp(&calls) {
+        let plan = move |call: &TableCall<'_>| match call.request.cmp(&calls) {
             std::cmp::Ordering::Less => Fault::None,
             std::cmp::Ordering::Equal => Fault::SilentAfter,
             std::cmp::Ordering::Greater => Fault::Silent,
@@ -113,7 +113,7 @@ async fn restore_has_same_result_despite_unanswered_writes() {
     let table = disaster.world.table.clone();
     // Each write's first reply is lost.
     let seen = Mutex::new(Vec::new());
-    let plan = move |call: &Call<'_>| {
+    let plan = move |call: &TableCall<'_>| {
         let mut seen = seen.lock().expect("no panic under the lock");
         let writes = call.writes.to_vec();
         if writes.is_empty() || seen.contains(&writes) {
@@ -175,7 +175,7 @@ async fn restore_does_not_change_orders_in_use() {
 
 #[tokio::test(start_paused = true)]
 async fn restore_continues_above_sequences_and_tokens_of_fast_clocks() {
-    let world = World::new();
+    let world = TestWorld::new();
     let ahead = world.env.now() + 24 * HOUR;
     let nonce = world.env.nonce();
     world
@@ -228,7 +228,7 @@ async fn restore_keeps_receipts_and_parked_deliveries() {
 
 #[tokio::test(start_paused = true)]
 async fn restore_reports_rewound_deliveries_as_applied() {
-    let world = World::with("test/a", ["1", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     world.work(&[world.drainer(Done)]).await;
     let first = Sequence(world.state("test/a").await.head.0 - 1);
     world.operator().hold(&entity("test/a")).await.expect("it answers");
@@ -244,7 +244,7 @@ async fn restore_reports_rewound_deliveries_as_applied() {
 /// with the delivery's receipt.
 #[tokio::test(start_paused = true)]
 async fn restore_keeps_deliveries_parked_between_table_copies() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     // The row of this key has room for one receipt.
     let key = format!("test/{}", "x".repeat(507));
     world.append(&key, "bad").await;
@@ -265,7 +265,7 @@ async fn restore_keeps_deliveries_parked_between_table_copies() {
     world.operator().redrive(&parked[0], None).await.expect("it is redriven");
 }
 
-async fn process(testbed: &TestBed, receiver: &Receiver) {
+async fn process(testbed: &TestBed, receiver: &EffectReceiver) {
     let drainer = testbed.drainer(receiver.handler());
     let deadline = testbed.env().monotonic() + Duration::from_secs(60);
     let received = Received::new(entity("test/a"), 1);
@@ -281,7 +281,7 @@ async fn appended(testbed: &TestBed, ids: impl IntoIterator<Item = String>) {
 #[tokio::test]
 async fn embedded_tables_are_restored_from_copies() {
     let testbed = TestBed::start().await;
-    let receiver = Receiver::default();
+    let receiver = EffectReceiver::default();
     let long_ago = || (0..LONG_AGO).map(|number| format!("a{number}"));
     appended(&testbed, long_ago()).await;
     process(&testbed, &receiver).await;

@@ -5,28 +5,28 @@ mod ended;
 use tests::{prelude::*, source};
 use webhook_serializer::{operator::Rewinding, protocol::history::History};
 
-fn operator(world: &World) -> Operator {
+fn operator(world: &TestWorld) -> Operator {
     world.operator().because(Reason::new("ada", "the table was emptied"))
 }
 
-async fn rewound(world: &World, behind: u64) -> Rewound {
+async fn rewound(world: &TestWorld, behind: u64) -> Rewound {
     let first = first(world).await;
     operator(world).rewind(&entity(), Sequence(first.0 + behind)).await.expect("memory answers")
 }
 
-async fn ended(world: &World) -> Rewound {
+async fn ended(world: &TestWorld) -> Rewound {
     operator(world).end_rewind(&entity()).await.expect("memory answers")
 }
 
-async fn first(world: &World) -> Sequence {
+async fn first(world: &TestWorld) -> Sequence {
     let settled = world.operator().settled(&entity(), Some(&world.state("test/a").await), 1000).await;
     let waiting = world.operator().inspect(&entity()).await.expect("memory answers").waiting;
     let settled = settled.expect("memory answers").places.into_keys().next();
     settled.or_else(|| waiting.first().map(webhook_serializer::protocol::delivery::Item::sequence)).expect("a place")
 }
 
-async fn applied(count: u32) -> World {
-    let world = World::with("test/a", 1..=count).await;
+async fn applied(count: u32) -> TestWorld {
+    let world = TestWorld::with("test/a", 1..=count).await;
     world.work(&[world.drainer(Done)]).await;
     world
 }
@@ -83,7 +83,7 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
 /// All attempts of a rewound delivery's run share a token, which no other run has.
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
-    let world = World::new();
+    let world = TestWorld::new();
     for (id, hour) in [("1", 2), ("2", 1)] {
         world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
     }
@@ -107,7 +107,7 @@ async fn rewound_delivery_carries_run_token_and_unknown_age() {
 
 #[tokio::test(start_paused = true)]
 async fn rewind_runs_only_applied_deliveries() {
-    let world = World::with("test/a", ["1", "bad", "1", "3"]).await;
+    let world = TestWorld::with("test/a", ["1", "bad", "1", "3"]).await;
     world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started(), ["1", "bad", "3"]);
     rewound(&world, 0).await;
@@ -175,7 +175,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 
 #[tokio::test(start_paused = true)]
 async fn rewind_gives_the_blocked_delivery_all_attempts_again() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.append_all_from("block", "test/a", ["1", "2", "3"]).await;
     let starts = Starts::default();
     world.work(&[world.drainer(recording(&starts, "3"))]).await;
@@ -188,7 +188,7 @@ async fn rewind_gives_the_blocked_delivery_all_attempts_again() {
 
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_runs_alone_and_is_never_stale() {
-    let world = World::new().with_sources(source!("test", "deliver = { up_to = 5 }", "stale = 'skip'"));
+    let world = TestWorld::new().with_sources(source!("test", "deliver = { up_to = 5 }", "stale = 'skip'"));
     for (id, hour) in [("1", 1), ("2", 2), ("3", 3)] {
         world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
     }
@@ -206,7 +206,7 @@ async fn rewound_delivery_runs_alone_and_is_never_stale() {
 
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_keeps_body_stored_in_parts() {
-    let world = World::new();
+    let world = TestWorld::new();
     let incoming = world.append_noise("test/a", "1", 800_000).await;
     assert!(world.memory.rows(&TableName::Inbox).len() > 1, "it is stored in parts");
     let bodies = Arc::new(Mutex::new(Vec::new()));
@@ -245,7 +245,7 @@ async fn rewind_to_missing_or_unsettled_delivery_changes_nothing() {
     let job = key("cron/report");
     assert_eq!(operator(&world).rewind(&job, first).await, Err(OperatorError::IsAJob));
 
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(answering(|_, _| Outcome::Reject("never".into())))]).await;
     assert_eq!(rewound(&world, 0).await, Rewound::Nothing);
     world.work(&[world.drainer(Done)]).await;

@@ -39,11 +39,11 @@ handler = 'h'
 entity = ['{header:x-job}', 'shop/{account}/{header:x-order}']
 ";
 
-fn world() -> World {
-    World::new().with_sources(SOURCES)
+fn world() -> TestWorld {
+    TestWorld::new().with_sources(SOURCES)
 }
 
-async fn answer(world: &World, source: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
+async fn answer(world: &TestWorld, source: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
     let webhook = signed_as(&world.sources(), source, headers, body, world.env.now());
     let request = Request { is_base64_encoded: true, body: Some(STANDARD.encode(&webhook.body)), ..blank(&webhook) };
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
@@ -57,7 +57,7 @@ fn blank(webhook: &Webhook) -> Request {
 }
 
 /// Returns the errors of the deliveries that were parked without an order.
-async fn reasons(world: &World, source: &str) -> Vec<String> {
+async fn reasons(world: &TestWorld, source: &str) -> Vec<String> {
     let parked = world.operator().parked(&key(&format!("{source}/unrouted"))).await.expect("memory answers");
     parked.into_iter().map(|one| one.error.to_string()).collect()
 }
@@ -210,11 +210,11 @@ async fn webhook_signed_with_guessable_secret_gets_503() {
         ("shipstation-v1", "<your secret>"),
     ] {
         let sources = format!("[sources.a]\nprovider = '{provider}'\nhandler = 'h'\nsecrets = ['{secret}']\n");
-        let world = World::new().with_sources(&sources);
+        let world = TestWorld::new().with_sources(&sources);
         let refused = answer(&world, "a", &topic, r#"{"id":5}"#).await;
         assert_eq!(refused.status_code, 503, "{provider} {secret}: {refused:?}");
         assert!(refused.body.contains("no secret yet"), "{refused:?}");
-        let rotated = World::new().with_sources(
+        let rotated = TestWorld::new().with_sources(
             &sources.replace(&format!("['{secret}"), &format!("['whsec_Zk93bTR6S2dRcTdUaHBY', '{secret}")),
         );
         assert_eq!(answer(&rotated, "a", &topic, r#"{"id":5}"#).await.status_code, 200, "{provider} {secret}");
@@ -225,9 +225,9 @@ async fn webhook_signed_with_guessable_secret_gets_503() {
 }
 
 #[derive(Debug, Default)]
-struct Refused(Mutex<Vec<(Refusal, String)>>);
+struct RefusalLog(Mutex<Vec<(Refusal, String)>>);
 
-impl Observer for Refused {
+impl Observer for RefusalLog {
     fn observe(&self, event: &Event<'_>) {
         if let Event::Refused { refusal, reason, .. } = event {
             self.0.lock().expect("no one panics").push((*refusal, (*reason).to_owned()));
@@ -259,7 +259,7 @@ async fn event_of_another_service_is_named() {
         (queue, "it is no HTTP request"),
         (json!({}), "it is no HTTP request"),
     ] {
-        let observer = Arc::new(Refused::default());
+        let observer = Arc::new(RefusalLog::default());
         let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, observer.clone());
         let request: Request = serde_json::from_value(event).expect("it is read");
         let answer = Ingest::new(world.sources(), inbox, world.env.clone()).answer(&request).await;

@@ -7,7 +7,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Each wake-up of such a claim would meet the lease, and would be requeued until the inbox is empty.
 #[tokio::test(start_paused = true)]
 async fn claim_after_hand_over_sends_no_wake_up() {
-    let world = World::with("test/a", 0..1).await;
+    let world = TestWorld::with("test/a", 0..1).await;
     world.append_all("test/a", 1..10).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
@@ -25,7 +25,7 @@ async fn claim_after_hand_over_sends_no_wake_up() {
 /// A worker meets the lease after a slice's last settle and before its release.
 #[tokio::test(start_paused = true)]
 async fn wake_up_during_hand_over_delays_order_under_half_a_second() {
-    let world = World::with("test/a", 0..9).await;
+    let world = TestWorld::with("test/a", 0..9).await;
     world.messages.clear();
     world.waker().wake(&key("test/a"), Duration::ZERO, SECOND).await.unwrap();
     let began = world.env.monotonic();
@@ -37,7 +37,7 @@ async fn wake_up_during_hand_over_delays_order_under_half_a_second() {
 
 #[tokio::test(start_paused = true)]
 async fn thousand_old_gaps_are_filled_within_seconds() {
-    let world = World::new();
+    let world = TestWorld::new();
     for _ in 0..1000 {
         world.claim("test/a").await;
     }
@@ -56,7 +56,7 @@ async fn thousand_old_gaps_are_filled_within_seconds() {
 /// The delivery behind the gap is old; later claims do not change that.
 #[tokio::test(start_paused = true)]
 async fn gap_before_an_old_delivery_is_filled_immediately() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.claim("test/a").await;
     world.append("test/a", "1").await;
     world.env.sleep(Duration::from_secs(3600)).await;
@@ -80,7 +80,7 @@ async fn gap_before_an_old_delivery_is_filled_immediately() {
 /// waited for another gap.
 #[tokio::test(start_paused = true)]
 async fn sequence_claimed_late_in_drain_gets_full_wait_before_tombstone() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.settings.gap = SECOND;
     world.claim("test/a").await;
     world.append("test/a", "1").await;
@@ -99,7 +99,7 @@ async fn sequence_claimed_late_in_drain_gets_full_wait_before_tombstone() {
 
 #[tokio::test(start_paused = true)]
 async fn gap_of_old_claim_is_filled_immediately() {
-    let world = World::new();
+    let world = TestWorld::new();
     let entity = key("test/a");
     world.claim("test/a").await;
     world.env.sleep(Duration::from_secs(3600)).await;
@@ -113,7 +113,7 @@ async fn gap_of_old_claim_is_filled_immediately() {
 /// A worker that has no time to wait must not fill a fresh gap.
 #[tokio::test(start_paused = true)]
 async fn worker_without_time_to_wait_fills_no_fresh_gap() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.function_time = world.settings.gap;
     let entity = key("test/a");
     world.claim("test/a").await;

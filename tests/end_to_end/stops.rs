@@ -19,11 +19,11 @@ fn because() -> Reason {
 
 /// A handler whose start is shorter than the time for which a worker trusts its last read of the row.
 #[derive(Debug, Clone, Copy)]
-struct AtWork {
+struct ShortStart {
     commits: bool,
 }
 
-impl Handler for AtWork {
+impl Handler for ShortStart {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         context.env().sleep(Duration::from_millis(300)).await;
         Ok(if self.commits { Outcome::Commit(Vec::new()) } else { Outcome::Done })
@@ -31,35 +31,35 @@ impl Handler for AtWork {
 }
 
 /// Puts the order on hold while its first handler runs.
-async fn held_while_at_work(world: &World, commits: bool) {
+async fn held_while_at_work(world: &TestWorld, commits: bool) {
     let operator = world.operator();
     let hold = async {
         world.env.sleep(Duration::from_millis(100)).await;
         operator.hold(&entity()).await.expect("memory answers")
     };
-    let drainers = [world.drainer(AtWork { commits })];
+    let drainers = [world.drainer(ShortStart { commits })];
     tokio::join!(hold, world.work(&drainers));
 }
 
-fn operator(world: &World) -> Operator {
+fn operator(world: &TestWorld) -> Operator {
     world.operator().because(because())
 }
 
-async fn on_hold(world: &World) -> StateChange {
+async fn on_hold(world: &TestWorld) -> StateChange {
     operator(world).hold(&entity()).await.expect("memory answers")
 }
 
-async fn resumed(world: &World) -> StateChange {
+async fn resumed(world: &TestWorld) -> StateChange {
     operator(world).resume(&entity()).await.expect("memory answers")
 }
 
-async fn skipped(world: &World, sequence: Sequence) -> Skipped {
+async fn skipped(world: &TestWorld, sequence: Sequence) -> Skipped {
     operator(world).skip(&entity(), sequence).await.expect("memory answers")
 }
 
 #[tokio::test(start_paused = true)]
 async fn held_order_starts_nothing_until_resumed() {
-    let world = World::new();
+    let world = TestWorld::new();
     assert!(matches!(on_hold(&world).await, StateChange::Done(state) if state.is_empty()));
     world.append_all("test/a", ["1", "2", "3"]).await;
     assert!(world.messages.is_empty(), "what arrives owes no wake-up");
@@ -77,7 +77,7 @@ async fn held_order_starts_nothing_until_resumed() {
 #[tokio::test(start_paused = true)]
 async fn hold_lets_the_running_handler_finish() {
     for commits in [false, true] {
-        let world = World::with("test/a", ["1", "2", "3"]).await;
+        let world = TestWorld::with("test/a", ["1", "2", "3"]).await;
         held_while_at_work(&world, commits).await;
         assert_eq!(world.started(), ["1"], "commits: {commits}");
         let state = world.state("test/a").await;
@@ -92,7 +92,7 @@ async fn hold_lets_the_running_handler_finish() {
 #[tokio::test(start_paused = true)]
 async fn row_of_order_on_hold_never_expires() {
     for commits in [false, true] {
-        let world = World::with("test/a", ["1"]).await;
+        let world = TestWorld::with("test/a", ["1"]).await;
         held_while_at_work(&world, commits).await;
         world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap().release().await.unwrap();
         let state = world.state("test/a").await;
@@ -107,7 +107,7 @@ async fn row_of_order_on_hold_never_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn hold_or_resume_write_landing_late_is_refused() {
-    let world = World::new();
+    let world = TestWorld::new();
     let now = world.env.now();
     let late_hold = BeginHold { entity: &entity(), seen: Hold::default(), now }.write();
     let StateChange::Done(held) = on_hold(&world).await else { panic!("it was not on hold") };
@@ -121,13 +121,13 @@ async fn hold_or_resume_write_landing_late_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_keeps_hold_and_resume_keeps_block() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     on_hold(&world).await;
     world.operator().unblock(&entity()).await.unwrap();
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), [""; 0], "it is on hold");
 
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     on_hold(&world).await;
     resumed(&world).await;
     world.work(&[world.drainer(Done)]).await;
@@ -137,12 +137,12 @@ async fn unblock_keeps_hold_and_resume_keeps_block() {
 #[tokio::test(start_paused = true)]
 async fn hold_of_a_job_is_refused() {
     let job = key("cron/report");
-    assert_eq!(World::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
+    assert_eq!(TestWorld::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
 }
 
 #[tokio::test(start_paused = true)]
 async fn blocked_order_continues_after_skipping_first_delivery() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     let first = world.state("test/a").await.next();
     assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
     let receipts = world.operator().receipts(&entity()).await.unwrap();
@@ -162,7 +162,7 @@ async fn blocked_order_continues_after_skipping_first_delivery() {
 #[tokio::test(start_paused = true)]
 async fn last_waiting_delivery_can_be_skipped() {
     for holds in [false, true] {
-        let world = World::with("test/a", ["1"]).await;
+        let world = TestWorld::with("test/a", ["1"]).await;
         if holds {
             on_hold(&world).await;
         }
@@ -178,7 +178,7 @@ async fn last_waiting_delivery_can_be_skipped() {
 
 #[tokio::test(start_paused = true)]
 async fn skip_of_an_applied_delivery_changes_nothing() {
-    let world = World::with("test/a", ["1", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     let first = world.state("test/a").await.next();
     let operator = world.operator();
     let skip = async {
@@ -194,7 +194,7 @@ async fn skip_of_an_applied_delivery_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn skip_of_unknown_order_creates_no_row() {
-    let world = World::new();
+    let world = TestWorld::new();
     let skip = world.operator().skip(&entity(), Sequence(1)).await;
     assert_eq!(skip, Err(OperatorError::Unknown));
     assert!(world.memory.rows(&TableName::Entities).is_empty());
@@ -202,7 +202,7 @@ async fn skip_of_unknown_order_creates_no_row() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_command_keeps_counted_attempts() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let began = world.env.now();
     let drainers = [world.drainer(answering(|delivery, _| match delivery.attempt() {
         1 => Outcome::retry_after(DAY / 4, "not now"),
@@ -223,7 +223,7 @@ async fn retry_command_keeps_counted_attempts() {
 
 #[tokio::test(start_paused = true)]
 async fn operations_log_keeps_operator_and_reason() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     let first = world.state("test/a").await.next();
     let a_moment = async || world.env.sleep(Duration::from_secs(1)).await;
     on_hold(&world).await;
@@ -254,9 +254,9 @@ async fn operations_log_keeps_operator_and_reason() {
 }
 
 #[derive(Debug)]
-struct Down;
+struct DownQueue;
 
-impl Queue for Down {
+impl Queue for DownQueue {
     fn send<'a>(&'a self, _: &'a Message, _: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(ready(Err(QueueError::Unavailable("it is down".into()))))
     }
@@ -264,10 +264,10 @@ impl Queue for Down {
 
 #[tokio::test(start_paused = true)]
 async fn operator_command_changes_nothing_if_wake_up_fails() {
-    let mut world = World::blocked().await;
+    let mut world = TestWorld::blocked().await;
     on_hold(&world).await;
     let first = world.state("test/a").await.next();
-    let queue = std::mem::replace(&mut world.queue, Arc::new(Down));
+    let queue = std::mem::replace(&mut world.queue, Arc::new(DownQueue));
     let before = world.state("test/a").await;
     let nobody = Err(OperatorError::NobodyToWake(QueueError::Unavailable("it is down".into())));
     assert_eq!(world.operator().resume(&entity()).await, nobody);
@@ -286,9 +286,9 @@ async fn operator_command_killed_midway_leaves_no_order_without_wake_up() {
     for what in ["resume", "skip", "unblock", "retry"] {
         for survives in 1.. {
             let mut world = match what {
-                "resume" => World::new(),
+                "resume" => TestWorld::new(),
                 "retry" => failing_for_hours().await,
-                _ => World::blocked().await,
+                _ => TestWorld::blocked().await,
             };
             if what == "resume" {
                 on_hold(&world).await;
@@ -319,8 +319,8 @@ async fn operator_command_killed_midway_leaves_no_order_without_wake_up() {
     }
 }
 
-async fn failing_for_hours() -> World {
-    let world = World::with("test/a", ["1"]).await;
+async fn failing_for_hours() -> TestWorld {
+    let world = TestWorld::with("test/a", ["1"]).await;
     let fails = answering(|_, _| Outcome::retry_after(DAY / 4, "not now"));
     let _ = world.env.within(Duration::from_secs(5), world.work(&[world.drainer(fails)])).await;
     world
@@ -330,7 +330,7 @@ async fn failing_for_hours() -> World {
 #[tokio::test(start_paused = true)]
 async fn delivery_stored_during_a_skip_is_parked() {
     for before in 1..12_u64 {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         world.append_from("block", "test/a", "1").await;
         world.messages.clear();
         let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());
@@ -356,7 +356,7 @@ async fn delivery_stored_during_a_skip_is_parked() {
 /// The next delivery does not have to wait for a requeued wake-up.
 #[tokio::test(start_paused = true)]
 async fn skip_sends_wake_up_for_next_delivery() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     world.messages.clear();
     for wakes in [1, 0] {
         let next = world.state("test/a").await.next();
@@ -369,7 +369,7 @@ async fn skip_sends_wake_up_for_next_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn unfilled_sequence_is_not_skipped() {
-    let world = World::new();
+    let world = TestWorld::new();
     let patience = Duration::from_secs(5);
     let (place, nonce) = world.claim("test/a").await;
     assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
@@ -382,7 +382,7 @@ async fn unfilled_sequence_is_not_skipped() {
 #[tokio::test(start_paused = true)]
 async fn skip_or_retry_does_not_bypass_the_rate() {
     for skips in [true, false] {
-        let world = World::new();
+        let world = TestWorld::new();
         world.append_all_from("rarely", "test/a", ["1", "2", "3"]).await;
         let began = world.env.monotonic();
         let drainers = [world.drainer(Done)];
@@ -405,7 +405,7 @@ async fn skip_or_retry_does_not_bypass_the_rate() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_command_changes_no_order_blocked_or_on_hold_or_leased() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     assert!(matches!(world.operator().retry(&entity()).await, Ok(StateChange::Unchanged(Some(_)))));
     let world = failing_for_hours().await;
     on_hold(&world).await;
@@ -420,7 +420,7 @@ async fn retry_command_changes_no_order_blocked_or_on_hold_or_leased() {
 
 #[tokio::test(start_paused = true)]
 async fn row_of_resumed_empty_order_expires_after_lease_release() {
-    let world = World::new();
+    let world = TestWorld::new();
     on_hold(&world).await;
     let guard = world.leases("ada").acquire(&entity(), Terms::default()).await.unwrap();
     resumed(&world).await;
@@ -431,7 +431,7 @@ async fn row_of_resumed_empty_order_expires_after_lease_release() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_time_after_skip_counts_from_next_deliverys_arrival() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.env.sleep(Duration::from_secs(60)).await;
     let came = world.env.now();
     world.append("test/a", "2").await;
@@ -443,7 +443,7 @@ async fn waiting_time_after_skip_counts_from_next_deliverys_arrival() {
 
 #[tokio::test(start_paused = true)]
 async fn skip_keeps_all_receipts() {
-    let world = World::new();
+    let world = TestWorld::new();
     for number in 0..30 {
         world.append("test/a", &number.to_string()).await;
         if number % 2 == 1 {

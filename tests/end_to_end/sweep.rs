@@ -4,7 +4,7 @@ mod rows;
 
 use tests::{
     clock::START,
-    forwarding::{Forwarding, Layer, Reply, Request},
+    forwarding::{Forwarding, Layer, TableReply, TableRequest},
     prelude::*,
 };
 use webhook_serializer::{
@@ -43,18 +43,18 @@ impl Observer for Sweeps {
     }
 }
 
-struct Deployed {
+struct SweepDeployment {
     ticker: Ticker,
     told: Arc<Sweeps>,
     env: Env,
 }
 
-impl Deployed {
-    fn by(world: &World) -> Self {
+impl SweepDeployment {
+    fn by(world: &TestWorld) -> Self {
         Self::with(world, world.sweeper())
     }
 
-    fn with(world: &World, sweeper: Sweeper) -> Self {
+    fn with(world: &TestWorld, sweeper: Sweeper) -> Self {
         let told = Arc::new(Sweeps::default());
         let jobs = Jobs::new().add(sweep(sweeper, told.clone()));
         let ticker = Ticker::new(world.store(), &jobs, FUNCTION, &Switch::On, HolderInfo::new("a scheduler"));
@@ -128,14 +128,14 @@ impl Depth for Picky {
     }
 }
 
-fn picks(world: &mut World, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: Answer) {
+fn picks(world: &mut TestWorld, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: Answer) {
     let queue = Arc::new(Picky { woken: woken.clone(), env: world.env.clone(), takes, waiting, says });
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
 /// Returns a world with `count` orders that have waited for ten minutes without a wake-up.
-async fn forgotten(count: usize, takes: Duration, says: Answer) -> (World, Arc<Woken>) {
-    let mut world = World::new();
+async fn forgotten(count: usize, takes: Duration, says: Answer) -> (TestWorld, Arc<Woken>) {
+    let mut world = TestWorld::new();
     for number in 0..count {
         world.append(&format!("test/{number:03}"), &number.to_string()).await;
     }
@@ -145,7 +145,7 @@ async fn forgotten(count: usize, takes: Duration, says: Answer) -> (World, Arc<W
     (world, woken)
 }
 
-async fn position(world: &World) -> Position {
+async fn position(world: &TestWorld) -> Position {
     let row = world.memory.get(&sweep_position_row()).await.expect("memory answers").expect("it is remembered");
     Position::parse(&row).expect("it can be read")
 }
@@ -153,7 +153,7 @@ async fn position(world: &World) -> Position {
 #[tokio::test(start_paused = true)]
 async fn sweep_visits_every_row_each_hour() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     for number in 10..70 {
         assert_eq!(deployed.minute(number).await.segments, 1);
     }
@@ -165,7 +165,7 @@ async fn sweep_visits_every_row_each_hour() {
 #[tokio::test(start_paused = true)]
 async fn sweep_catches_up_on_missed_minutes() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     deployed.minutes(10..20).await;
     assert_eq!(deployed.minute(40).await.segments, 21);
     deployed.minutes(41..70).await;
@@ -212,9 +212,9 @@ impl Vast {
 }
 
 impl Layer for Vast {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
         match request {
-            Request::Scan(_, segment) => Ok(Reply::Scanned(self.page(segment).await)),
+            TableRequest::Scan(_, segment) => Ok(TableReply::Scanned(self.page(segment).await)),
             other => other.of(inner).await,
         }
     }
@@ -227,7 +227,7 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
     const ROWS: u64 = 100_000_000;
     const ROWS_A_SECOND: u64 = 10_000;
     const ROWS_A_PAGE: u64 = 5_000;
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let vast = Vast {
         env: world.env.clone(),
         pages: (ROWS / 60).div_ceil(ROWS_A_PAGE),
@@ -236,7 +236,7 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
     };
     let vast = Arc::new(Forwarding::through(vast, world.table.clone()));
     world.table = vast.clone();
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     deployed.minutes(0..420).await;
     let visits = vast.visits.lock().unwrap();
     assert_eq!(visits.len() as u64, 60 * vast.pages, "every page was reached");
@@ -252,7 +252,7 @@ async fn sweep_reaches_hundred_million_rows_in_hours() {
 async fn unfinished_sweep_segment_continues_at_stored_position() {
     // Each wake-up takes a second, so 200 of them take four minutes.
     let (world, woken) = forgotten(200, Duration::from_millis(800), |_| Ok(())).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     deployed.minutes(10..20).await;
     for number in [75, 76, 77, 78, 79] {
         deployed.minute(number).await;
@@ -267,7 +267,7 @@ async fn unfinished_sweep_segment_continues_at_stored_position() {
 #[tokio::test(start_paused = true)]
 async fn sweep_tick_visits_at_most_configured_rows() {
     let (world, woken) = forgotten(200, Duration::ZERO, |_| Ok(())).await;
-    let deployed = Deployed::with(&world, world.sweeper().at_most(2));
+    let deployed = SweepDeployment::with(&world, world.sweeper().at_most(2));
     let mut reached = None;
     for number in 10..200 {
         let swept = deployed.minute(number).await;
@@ -320,7 +320,7 @@ async fn sweep_skips_an_unreadable_row() {
         let row = key.to_row().with(a::VERSION, 77_u32);
         world.memory.write(&Write::put(key, row)).await.unwrap();
     }
-    let swept = Deployed::by(&world).minutes(10..70).await;
+    let swept = SweepDeployment::by(&world).minutes(10..70).await;
     assert_eq!((swept.unreadable, swept.seen, woken.count()), (3, 24, (20, 1)), "with the job's own row");
 }
 
@@ -331,7 +331,7 @@ async fn sweep_skips_row_whose_wake_up_is_refused() {
         _ => Ok(()),
     };
     let (world, woken) = forgotten(20, Duration::ZERO, refuses).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     let mut unserved = 0;
     for number in 10..70 {
         let swept = deployed.minute(number).await;
@@ -349,7 +349,7 @@ async fn failing_wake_up_delays_the_sweep_one_minute() {
         _ => Ok(()),
     };
     let (world, woken) = forgotten(20, Duration::ZERO, fails).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     let swept = deployed.minutes(10..71).await;
     assert_eq!((woken.count().0, woken.times("test/007"), swept.unserved), (19, 0, 1));
     assert_eq!(position(&world).await.turn.number, 61);
@@ -358,10 +358,10 @@ async fn failing_wake_up_delays_the_sweep_one_minute() {
 #[tokio::test(start_paused = true)]
 async fn sweep_skips_one_row_per_tick_while_queue_is_unavailable() {
     let (mut world, woken) = forgotten(40, Duration::ZERO, |_| Err(QueueError::Unavailable("out".into()))).await;
-    let swept = Deployed::by(&world).minutes(10..20).await;
+    let swept = SweepDeployment::by(&world).minutes(10..20).await;
     assert!(swept.unserved <= 10, "{swept:?}");
     picks(&mut world, &woken, Duration::ZERO, 0, |_| Ok(()));
-    Deployed::by(&world).minutes(20..140).await;
+    SweepDeployment::by(&world).minutes(20..140).await;
     assert_eq!(woken.count().0, 40);
 }
 
@@ -371,9 +371,9 @@ async fn refused_scan_delays_the_sweep_one_minute() {
     // DynamoDB refuses a start key of another segment in this way.
     struct Refusing;
     impl Layer for Refusing {
-        async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+        async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
             match request {
-                Request::Scan(_, Segment { number: 3, .. }) => {
+                TableRequest::Scan(_, Segment { number: 3, .. }) => {
                     Err(TableError::Invalid("the start key is of another segment".into()))
                 }
                 other => other.of(inner).await,
@@ -386,7 +386,7 @@ async fn refused_scan_delays_the_sweep_one_minute() {
         let segment = Segment { number, of: 60, after: None, limit: 100 };
         there += world.memory.scan(&TableName::Entities, &segment).await.expect("memory answers").rows.len();
     }
-    Deployed::by(&world).minutes(10..71).await;
+    SweepDeployment::by(&world).minutes(10..71).await;
     assert_eq!((woken.count().0, position(&world).await.turn.number), (there, 61));
 }
 
@@ -425,7 +425,7 @@ async fn frozen_sweep_never_moves_sweep_position_back() {
     let (mut world, woken) = forgotten(60, Duration::ZERO, |_| Ok(())).await;
     let whole = world.table.clone();
     // The sweep freezes before it writes its position, and thaws ten minutes later.
-    let late = world.break_table(|call: &Call<'_>| match call.write {
+    let late = world.break_table(|call: &TableCall<'_>| match call.write {
         1 => Fault::Late(10 * MINUTE),
         _ => Fault::None,
     });
@@ -434,7 +434,7 @@ async fn frozen_sweep_never_moves_sweep_position_back() {
     let seen = world.env.within(Duration::from_millis(800), frozen.go_on(minute(10), until)).await;
     assert!(seen.is_none(), "it never heard of it");
     world.table = whole;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     deployed.minutes(10..40).await;
     assert_eq!((late.late(), position(&world).await.turn.number), ((0, 1), 30));
     deployed.minutes(40..70).await;
@@ -444,7 +444,7 @@ async fn frozen_sweep_never_moves_sweep_position_back() {
 #[tokio::test(start_paused = true)]
 async fn killed_sweep_repeats_at_most_ten_seconds_of_work() {
     let (world, woken) = forgotten(150, Duration::from_millis(700), |_| Ok(())).await;
-    Deployed::by(&world).minutes([10]).await;
+    SweepDeployment::by(&world).minutes([10]).await;
     // Nearly an hour's segments are due, which take 100 s. The sweep dies in the middle.
     let sweeper = world.sweeper();
     let until = || world.env.monotonic() + 10 * MINUTE;
@@ -462,10 +462,10 @@ async fn killed_sweep_repeats_at_most_ten_seconds_of_work() {
 /// The position is written every ten seconds and at the end, not after each segment.
 #[tokio::test(start_paused = true)]
 async fn quick_sweep_segments_share_one_position_write() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let moves = Arc::new(AtomicU64::new(0));
     let counted = moves.clone();
-    world.break_table(move |call: &Call<'_>| {
+    world.break_table(move |call: &TableCall<'_>| {
         let moves_on = call.writes.iter().filter(|write| write.key == sweep_position_row()).count();
         counted.fetch_add(moves_on as u64, Relaxed);
         Fault::None
@@ -481,12 +481,12 @@ async fn quick_sweep_segments_share_one_position_write() {
 #[tokio::test(start_paused = true)]
 async fn unanswered_sweep_position_write_is_recognised_as_landed() {
     let (mut world, woken) = forgotten(30, Duration::ZERO, |_| Ok(())).await;
-    let loses = |call: &Call<'_>| {
+    let loses = |call: &TableCall<'_>| {
         let moves_on = call.writes.iter().any(|write| write.key == sweep_position_row());
         if moves_on && call.write % 2 == 1 { Fault::ReplyLost } else { Fault::None }
     };
     world.break_table(loses);
-    let until = |world: &World| world.env.monotonic() + Duration::from_secs(50);
+    let until = |world: &TestWorld| world.env.monotonic() + Duration::from_secs(50);
     let sweeper = world.sweeper();
     for number in 10..70 {
         let (swept, ended) = sweeper.go_on(minute(number), until(&world)).await;

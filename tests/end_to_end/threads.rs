@@ -26,16 +26,16 @@ impl Handler for Gate {
     }
 }
 
-struct Stuck {
-    world: World,
+struct StuckWorker {
+    world: TestWorld,
     worker: Worker,
     gate: Gate,
 }
 
-impl Stuck {
+impl StuckWorker {
     /// Returns a worker that has lost so many threads that it stops.
     async fn spent() -> Self {
-        let mut world = World::by(Env::system());
+        let mut world = TestWorld::by(Env::system());
         world.isolation = Isolation::Thread;
         let gate = Gate::default();
         let worker = world.worker(gate.clone());
@@ -67,7 +67,7 @@ impl Stuck {
 
 #[tokio::test]
 async fn delivery_without_free_thread_counts_no_attempt() {
-    let stuck = Stuck::spent().await;
+    let stuck = StuckWorker::spent().await;
     let good: Vec<String> = (0..20).map(|number| format!("good/{number}")).collect();
     for entity in &good {
         stuck.append("test", entity).await;
@@ -88,7 +88,7 @@ async fn delivery_without_free_thread_counts_no_attempt() {
 
 #[tokio::test]
 async fn worker_resumes_when_lost_threads_return() {
-    let stuck = Stuck::spent().await;
+    let stuck = StuckWorker::spent().await;
     stuck.gate.open();
     while stuck.worker.is_spent().await {}
     let good = ["good/1".to_owned()];

@@ -18,8 +18,8 @@ const SOURCES: &str = concat!(
     source!("well"),
 );
 
-struct Ended {
-    world: World,
+struct EndedWorld {
+    world: TestWorld,
     parked: BTreeSet<String>,
     /// The deliveries of which a handler was started, alone or in a group.
     started: BTreeSet<String>,
@@ -31,11 +31,11 @@ async fn ended(
     source: &str,
     each: usize,
     answer: impl Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static,
-) -> Ended {
-    let world = World::new().with_sources(SOURCES);
+) -> EndedWorld {
+    let world = TestWorld::new().with_sources(SOURCES);
     let is_over = AtomicBool::new(false);
     let started = Arc::new(Mutex::new(BTreeSet::new()));
-    let handler = Groups { answer, started: started.clone() };
+    let handler = GroupHandler { answer, started: started.clone() };
     let workers: Vec<_> = (0..5).map(|_| world.worker(handler.clone())).collect();
     let appended = async {
         for number in 0..12 * each {
@@ -51,16 +51,16 @@ async fn ended(
         parked.extend(rows.iter().map(|row| row.delivery().delivery_id().to_string()));
     }
     let started = started.lock().unwrap().clone();
-    Ended { world, parked, started }
+    EndedWorld { world, parked, started }
 }
 
 #[derive(Clone)]
-struct Groups<A> {
+struct GroupHandler<A> {
     answer: A,
     started: Arc<Mutex<BTreeSet<String>>>,
 }
 
-impl<A: Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static> Groups<A> {
+impl<A: Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static> GroupHandler<A> {
     async fn start<'a>(&self, deliveries: impl Iterator<Item = &'a Delivery>, context: &Context) -> Outcome {
         self.started.lock().unwrap().extend(deliveries.map(|delivery| delivery.delivery_id().to_string()));
         let (takes, outcome) = (self.answer)(context.env().monotonic());
@@ -69,7 +69,7 @@ impl<A: Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static> Gro
     }
 }
 
-impl<A: Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static> Handler for Groups<A> {
+impl<A: Fn(Duration) -> (Duration, Outcome) + Clone + Send + Sync + 'static> Handler for GroupHandler<A> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         Ok(self.start(std::iter::once(delivery), context).await)
     }
@@ -127,7 +127,7 @@ async fn outage_blocks_no_order_at_an_untried_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn untried_delivery_shows_no_other_orders_error() {
-    let world = World::new().with_sources(SOURCES);
+    let world = TestWorld::new().with_sources(SOURCES);
     for order in 0..12 {
         world.append_from("shop", &format!("shop/{order}"), &order.to_string()).await;
     }
@@ -151,7 +151,7 @@ async fn untried_delivery_shows_no_other_orders_error() {
 /// A gateway answers 502 for 20 s, then the endpoint fails once.
 #[tokio::test(start_paused = true)]
 async fn starts_without_an_answer_use_no_attempts() {
-    let world = World::new().with_sources(SOURCES);
+    let world = TestWorld::new().with_sources(SOURCES);
     world.append_from("strict", "strict/a", "1").await;
     let failed = AtomicBool::new(false);
     let failed = Arc::new(failed);
@@ -168,7 +168,7 @@ async fn starts_without_an_answer_use_no_attempts() {
 /// The first source is down for longer than its limit. Then the second source is down for a while.
 #[tokio::test(start_paused = true)]
 async fn outage_of_one_source_counts_for_no_other() {
-    let world = World::new().with_sources(SOURCES);
+    let world = TestWorld::new().with_sources(SOURCES);
     world.append_from("shop", "shared/a", "1").await;
     world.append_from("several", "shared/a", "2").await;
     let second = Arc::new(AtomicU64::new(0));

@@ -10,24 +10,24 @@ use webhook_serializer::{
 const LEASE: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-async fn drained(world: &World, entity: &str) -> Lease {
+async fn drained(world: &TestWorld, entity: &str) -> Lease {
     world.append(entity, "first").await;
     world.acquire(entity, LeaseKind::Drain, LEASE).await
 }
 
 /// Returns the ids of the messages that return to the queue.
-async fn failed_items(worker: &Worker, world: &World, records: Vec<Record>) -> Vec<String> {
+async fn failed_items(worker: &Worker, world: &TestWorld, records: Vec<Record>) -> Vec<String> {
     let deadline = world.env.now() + world.function_time;
     let response = worker.process(SqsEvent { records }, deadline).await;
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()
 }
 
-fn without_queue(world: &mut World) {
+fn without_queue(world: &mut TestWorld) {
     let refuses = |_| Fault::Before(TableError::Throttled);
     world.break_queue(refuses);
 }
 
-fn is_claim(call: &Call<'_>) -> bool {
+fn is_claim(call: &TableCall<'_>) -> bool {
     call.writes.iter().any(|write| format!("{write:?}").contains("last_claim"))
 }
 
@@ -36,7 +36,7 @@ fn is_claim(call: &Call<'_>) -> bool {
 #[tokio::test(start_paused = true)]
 async fn unanswered_claim_sends_a_wake_up() {
     for (reply_lost, owed) in [(false, 0), (true, 1)] {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         drained(&world, "test/a").await;
         let sent = world.messages.sent();
         world.fail(Fault::ReplyLost, move |call| reply_lost && call.write == 1 && is_claim(call));
@@ -48,7 +48,7 @@ async fn unanswered_claim_sends_a_wake_up() {
 /// The worker that wrote the tombstone may have settled it and ended its drain.
 #[tokio::test(start_paused = true)]
 async fn append_repeated_after_tombstone_sends_one_wake_up_during_drain() {
-    let world = World::new();
+    let world = TestWorld::new();
     drained(&world, "test/a").await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -62,7 +62,7 @@ async fn append_repeated_after_tombstone_sends_one_wake_up_during_drain() {
 /// A worker that now holds the order may not have seen the first claim.
 #[tokio::test(start_paused = true)]
 async fn append_repeated_after_tombstone_sends_two_wake_ups_without_drain() {
-    let world = World::with("test/a", ["first"]).await;
+    let world = TestWorld::with("test/a", ["first"]).await;
     let sequence = world.state("test/a").await.tail.next();
     let purge_at = world.env.now() + Duration::from_secs(86_400);
     world.store().run(&Void { entity: &key("test/a"), sequence, purge_at }, PATIENCE).await.unwrap();
@@ -73,7 +73,7 @@ async fn append_repeated_after_tombstone_sends_two_wake_ups_without_drain() {
 
 #[tokio::test(start_paused = true)]
 async fn append_fails_after_three_tombstones() {
-    let world = World::new();
+    let world = TestWorld::new();
     drained(&world, "test/a").await;
     let mut sequence = world.state("test/a").await.tail;
     let purge_at = world.env.now() + Duration::from_secs(86_400);
@@ -94,7 +94,7 @@ async fn append_fails_after_three_tombstones() {
 
 #[tokio::test(start_paused = true)]
 async fn message_that_cannot_be_requeued_is_kept() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     drained(&world, "test/a").await;
     let reachable = world.worker(Done);
     assert!(
@@ -109,7 +109,7 @@ async fn message_that_cannot_be_requeued_is_kept() {
 /// The message is replaced before the acquire: a lease without a wake-up would be orphaned.
 #[tokio::test(start_paused = true)]
 async fn redelivered_message_is_replaced_before_lease_is_acquired() {
-    let mut world = World::with("test/a", ["1"]).await;
+    let mut world = TestWorld::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);
     for times in ["2", "not a number"] {
@@ -122,7 +122,7 @@ async fn redelivered_message_is_replaced_before_lease_is_acquired() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_attempt_keeps_lease_if_wake_up_fails() {
-    let mut world = World::with("test/a", ["1"]).await;
+    let mut world = TestWorld::with("test/a", ["1"]).await;
     without_queue(&mut world);
     let worker = world.worker(failing());
     assert_eq!(failed_items(&worker, &world, vec![record("1", "test/a", "1")]).await, ["1"]);
@@ -134,7 +134,7 @@ async fn failed_attempt_keeps_lease_if_wake_up_fails() {
 /// The worker hands over, because the source's rate limit delays the next start.
 #[tokio::test(start_paused = true)]
 async fn hand_over_keeps_lease_if_wake_up_fails() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.append_all_from("rarely", "test/a", ["1", "2"]).await;
     without_queue(&mut world);
     let worker = world.worker(Done);
@@ -146,11 +146,11 @@ async fn hand_over_keeps_lease_if_wake_up_fails() {
 /// The store stops answering, and the batch still responds within the function's time.
 #[tokio::test(start_paused = true)]
 async fn message_of_an_unfinished_drain_is_kept() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.function_time = Duration::from_secs(4);
     world.append("test/a", "1").await;
     world.append_from("brief", "test/b", "2").await;
-    let of_a = |call: &Call<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
+    let of_a = |call: &TableCall<'_>| call.writes.iter().any(|write| format!("{:?}", write.key).contains("test/a"));
     world.fail(Fault::Silent, move |call| of_a(call));
     let began = world.env.monotonic();
     let worker = world.worker(Done);
@@ -163,7 +163,7 @@ async fn message_of_an_unfinished_drain_is_kept() {
 /// One of several messages was received before, so all of them may be copies.
 #[tokio::test(start_paused = true)]
 async fn messages_of_one_order_cause_one_drain() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     let sent = world.messages.sent();
     let worker = world.worker(Done);
     let records = vec![record("1", "test/a", "1"), record("2", "test/a", "3"), record("3", "test/a", "1")];
@@ -176,7 +176,7 @@ async fn messages_of_one_order_cause_one_drain() {
 #[tokio::test(start_paused = true)]
 async fn suspect_runs_after_other_orders_of_batch() {
     for is_free in [false, true] {
-        let world = World::new();
+        let world = TestWorld::new();
         drained(&world, "test/suspect").await;
         tokio::time::advance(Duration::from_secs(30)).await;
         if is_free {
@@ -200,7 +200,7 @@ async fn suspect_runs_after_other_orders_of_batch() {
 /// If the process dies again while the suspect waits, that must count no attempt.
 #[tokio::test(start_paused = true)]
 async fn suspects_lease_is_taken_over_after_other_orders_finish() {
-    let world = World::new();
+    let world = TestWorld::new();
     drained(&world, "test/suspect").await;
     tokio::time::advance(Duration::from_secs(30)).await;
     world.append("test/other", "other").await;
@@ -227,7 +227,7 @@ async fn suspects_lease_is_taken_over_after_other_orders_finish() {
 /// A delivery that soon kills its process runs after those that only ran beside it.
 #[tokio::test(start_paused = true)]
 async fn suspect_with_fewest_vanished_holders_runs_first() {
-    let world = World::new();
+    let world = TestWorld::new();
     for (entity, vanished) in [("test/a", 1), ("test/b", 0)] {
         drained(&world, entity).await;
         for _ in 0..vanished {
@@ -251,7 +251,7 @@ async fn suspect_with_fewest_vanished_holders_runs_first() {
 
 #[tokio::test(start_paused = true)]
 async fn failing_handler_is_retried_then_parked() {
-    let world = World::with("test/a", ["1", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     let fails = Scripted(|delivery: &Delivery, _: &Context| {
         let fails = delivery.delivery_id().as_str() == "1";
         ready(if fails { Err("no such order".into()) } else { Ok(Outcome::Done) })
@@ -264,7 +264,7 @@ async fn failing_handler_is_retried_then_parked() {
 
 #[tokio::test(start_paused = true)]
 async fn panicking_handler_is_retried_then_parked() {
-    let world = World::with("test/a", ["1", "2"]).await;
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     world
         .work(&[world.drainer(answering(|delivery, _| match delivery.delivery_id().as_str() {
             "1" => panic!("as it is meant to"),

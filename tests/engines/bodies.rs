@@ -15,7 +15,7 @@ fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> Webhook {
 #[tokio::test(flavor = "multi_thread")]
 async fn any_body_reaches_the_handler_unchanged() {
     let mut deployment = LocalDeployment::start(SOURCES).await;
-    let kept = Collector::default();
+    let kept = DeliveryCollector::default();
     deployment.local.work(|_| kept.clone());
     let bodies = [
         ("nothing", Vec::new()),

@@ -25,14 +25,14 @@ fn sources() -> String {
 
 /// A sender with its webhooks, which it posts in sequence.
 #[derive(Default)]
-struct Sender {
+struct OrderedSender {
     webhooks: Vec<Webhook>,
     sent: Vec<Sent>,
     /// The number of accepted webhooks, repeats included.
     accepted: usize,
 }
 
-impl Sender {
+impl OrderedSender {
     /// Posts each webhook, followed by its predecessor again. At the end, posts all of them again in reverse.
     async fn post(mut self, deployment: &LocalDeployment, journal: &Journal) -> Self {
         let once_more = |number: usize| [Some(number), number.checked_sub(1)].into_iter().flatten();
@@ -68,7 +68,7 @@ async fn webhooks_of_all_senders_are_applied_once() {
     let journal = Journal::new(deployment.env.clone());
     deployment.local.work(|_| Journaled::new(Slow(Duration::from_millis(20)), journal.clone()));
 
-    let mut senders: BTreeMap<String, Sender> = BTreeMap::new();
+    let mut senders: BTreeMap<String, OrderedSender> = BTreeMap::new();
     for (name, event) in ALL {
         let webhook = samples::webhook(event, &deployment.sources, deployment.env.now()).expect(name);
         senders.entry(webhook.source.clone()).or_default().webhooks.push(webhook);

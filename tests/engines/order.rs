@@ -93,7 +93,7 @@ async fn delivery_lost_to_dropped_put_is_reported() {
     testbed.settings.gap = Duration::from_millis(200);
     testbed.work(WORKERS, &Slow(TASK));
     let dropped = testbed.incoming("test/o3-", "o3-4");
-    let drops = move |call: &Call<'_>| match call.writes {
+    let drops = move |call: &TableCall<'_>| match call.writes {
         [write] => match &write.action {
             Action::Put(row)
                 if row.text(a::DELIVERY_ID) == Some(dropped.identity.delivery_id.as_str())

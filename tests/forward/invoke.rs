@@ -40,7 +40,7 @@ use webhook_serializer::{
 
 use super::{
     incoming,
-    receiver::{Receiver, node, python},
+    receiver::{ReceiverProcess, node, python},
     starts_of,
 };
 
@@ -109,7 +109,7 @@ fn context(token: u64) -> Context {
 }
 
 /// Sends deliveries of several orders, and checks order, effects and answers.
-async fn handles_in_order_and_writes_with_the_settle(mut function: Receiver) {
+async fn handles_in_order_and_writes_with_the_settle(mut function: ReceiverProcess) {
     let mut testbed = TestBed::start_for(SOURCES).await;
     let settled = SettleCounter::default();
     for _ in 0..4 {
@@ -187,14 +187,14 @@ async fn handles_in_order_and_writes_with_the_settle(mut function: Receiver) {
 }
 
 /// Runs the check on the function in each language.
-async fn with_each_function(check: impl AsyncFn(Receiver)) {
+async fn with_each_function(check: impl AsyncFn(ReceiverProcess)) {
     let functions: [fn() -> Starting; 2] =
         [|| Box::pin(python("invoke_handler.py")), || Box::pin(node("invoke_handler.ts"))];
     for function in functions {
         match function().await {
             Ok(mut command) => {
                 command.env("TOTALS_TABLE", TOTALS_TABLE);
-                check(Receiver::start(command, "").await).await;
+                check(ReceiverProcess::start(command, "").await).await;
             }
             Err(reason) => not_run(&reason),
         }
@@ -239,7 +239,7 @@ impl Handler for LosesAnswers {
 
 /// Four workers handle six deliveries of each of six orders, alone and in groups. Answers are lost, and so are replies
 /// of transactions that landed.
-async fn counts_once_whatever_is_lost(function: Receiver) {
+async fn counts_once_whatever_is_lost(function: ReceiverProcess) {
     let mut testbed = TestBed::start_for(SOURCES).await;
     let orders: Vec<String> = (0..6).map(|number| format!("lossy/order/{number}")).collect();
     let inbox = testbed.inbox();
@@ -277,7 +277,7 @@ async fn writes_in_functions_answers_land_once_whatever_is_lost() {
 
 /// Four deliveries wait, and a start gets up to three of them.
 pub async fn handles_groups<H: Handler + Clone>(
-    mut function: Receiver,
+    mut function: ReceiverProcess,
     sources: &str,
     outcome: &str,
     handler: impl FnOnce(&str, LiveSources) -> H,

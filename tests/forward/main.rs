@@ -31,7 +31,7 @@ use webhook_serializer::{
 };
 
 use postgres::Postgres;
-use receiver::{Receiver, node, node_with_postgres, python};
+use receiver::{ReceiverProcess, node, node_with_postgres, python};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::TcpListener,
@@ -75,12 +75,12 @@ fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Inc
 
 /// A `Forward` handler that records its starts.
 #[derive(Clone)]
-struct Recorded {
+struct RecordedForward {
     forward: Forward,
     starts: Arc<Mutex<BTreeMap<String, (Delivery, FencingToken)>>>,
 }
 
-impl Handler for Recorded {
+impl Handler for RecordedForward {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let start = (delivery.clone(), context.token());
         self.starts.lock().unwrap().insert(delivery.delivery_id().to_string(), start);
@@ -97,19 +97,19 @@ async fn receivers() -> [Result<Command, String>; 2] {
     [python("receiver.py").await, node("receiver.ts").await]
 }
 
-async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(Receiver)) {
+async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(ReceiverProcess)) {
     for command in commands {
         match command {
-            Ok(command) => check(Receiver::start(command, SECRETS).await).await,
+            Ok(command) => check(ReceiverProcess::start(command, SECRETS).await).await,
             Err(reason) => not_run(&reason),
         }
     }
 }
 
 /// Sends deliveries of two orders and of a forger, and checks order, effects and fencing.
-async fn handles_in_order_once_and_fenced(mut receiver: Receiver) {
+async fn handles_in_order_once_and_fenced(mut receiver: ReceiverProcess) {
     let mut testbed = TestBed::start_for(&sources(receiver.url())).await;
-    let recorded = Recorded { forward: Forward::new(testbed.sources()), starts: Arc::default() };
+    let recorded = RecordedForward { forward: Forward::new(testbed.sources()), starts: Arc::default() };
     let settled = SettleCounter::default();
     for _ in 0..4 {
         let parts = testbed.parts();
@@ -179,7 +179,7 @@ async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each(receivers().await, handles_in_order_once_and_fenced).await;
 }
 
-async fn handles_lists(receiver: Receiver) {
+async fn handles_lists(receiver: ReceiverProcess) {
     let sources = bursts(receiver.url());
     invoke::handles_groups(receiver, &sources, "applied", |_, sources| Forward::new(sources)).await;
 }
@@ -195,7 +195,7 @@ fn bursts(url: &str) -> String {
 }
 
 /// In a list, each character of this body takes two bytes.
-async fn takes_longest_list(mut receiver: Receiver) {
+async fn takes_longest_list(mut receiver: ReceiverProcess) {
     let env = Env::system();
     let body = format!("\"{}\"", "\\\"".repeat(LARGEST_BODY / 2 - 1));
     let longest = Incoming { body: body.into(), ..incoming("bursts", "bursts/order/1", "1", "orders/edited", &env) };
@@ -265,7 +265,7 @@ async fn list_refused_as_too_large_is_applied_singly() {
 }
 
 /// The sender labels its body as a list of deliveries of another source.
-async fn forged_list_is_one_delivery(mut receiver: Receiver) {
+async fn forged_list_is_one_delivery(mut receiver: ReceiverProcess) {
     let env = Env::system();
     let sources = Sources::parse(&sources(receiver.url())).unwrap();
     let forged = incoming("shop", "shop/order/2", "x", "orders/paid", &env);
@@ -290,11 +290,11 @@ async fn receivers_treat_forged_group_as_one_delivery() {
 }
 
 /// Starts a Postgres server. Also returns a function that starts a receiver on it.
-async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> Receiver), String> {
+async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> ReceiverProcess), String> {
     let postgres = Postgres::start().await?;
     let url = postgres.url();
     node_with_postgres(&url).await?;
-    let start = async move || Receiver::start(node_with_postgres(&url).await.unwrap(), SECRETS).await;
+    let start = async move || ReceiverProcess::start(node_with_postgres(&url).await.unwrap(), SECRETS).await;
     Ok((postgres, start))
 }
 
@@ -321,7 +321,7 @@ async fn restarted_postgres_receiver_remembers_applied_deliveries() {
         }
         Delivery::detached(incoming, Sequence(1))
     };
-    let post = async |receiver: &Receiver, delivery: &Delivery, token: u64| {
+    let post = async |receiver: &ReceiverProcess, delivery: &Delivery, token: u64| {
         let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
         let context = Context::detached(FencingToken(token), Duration::from_secs(10), env.clone());
         forward.handle(delivery, &context).await.unwrap()

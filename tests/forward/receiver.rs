@@ -9,13 +9,13 @@ use tokio::{
 };
 
 /// A running receiver. Dropping it kills the process.
-pub struct Receiver {
+pub struct ReceiverProcess {
     url: String,
     lines: Lines<BufReader<ChildStdout>>,
     _process: Child,
 }
 
-impl Receiver {
+impl ReceiverProcess {
     pub async fn start(mut command: Command, secrets: &str) -> Self {
         command.env("SECRET", secrets).env("PORT", "0").stdout(Stdio::piped()).kill_on_drop(true);
         let mut process = command.spawn().expect("the interpreter was found");

@@ -4,11 +4,11 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Parser;
-use tests::chaos::{Plan, Receiver, roles, run_plan};
+use tests::chaos::{ChaosPlan, ReceiverKind, roles, run_plan};
 
 /// Kills and freezes workers, ingests and the store, then audits the results
 #[derive(Debug, Parser)]
-struct Options {
+struct ChaosOptions {
     /// The duration of the run
     #[arg(long, default_value_t = 5.0)]
     minutes: f64,
@@ -33,8 +33,8 @@ fn main() -> anyhow::Result<ExitCode> {
     if roles::run_role()? {
         return Ok(ExitCode::SUCCESS);
     }
-    let options = Options::parse();
-    let plan = Plan {
+    let options = ChaosOptions::parse();
+    let plan = ChaosPlan {
         seed: options.seed.unwrap_or_else(|| fastrand::u64(..)),
         time: Duration::from_secs_f64(options.minutes * 60.0),
         orders: options.orders,
@@ -45,7 +45,7 @@ fn main() -> anyhow::Result<ExitCode> {
     println!("seed {}", plan.seed);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let report = runtime.block_on(run_plan(&std::env::current_exe()?, &plan))?;
-    let receiver = if options.ignore_tokens { Receiver::IgnoresTokens } else { Receiver::RemembersTokens };
+    let receiver = if options.ignore_tokens { ReceiverKind::IgnoresTokens } else { ReceiverKind::RemembersTokens };
     println!("{report}");
     let mistakes = report.mistakes(receiver);
     mistakes.iter().for_each(|mistake| println!("wrong: {mistake}"));

@@ -57,7 +57,7 @@ const ROUNDS: usize = 15;
 
 /// Measures sizes and starts of the functions, beside a hello world
 #[derive(Debug, Parser)]
-struct Arguments {
+struct ColdStartOptions {
     /// The folder of the release binaries
     #[arg(long, default_value = "target/release")]
     binaries: PathBuf,
@@ -233,21 +233,21 @@ impl Hello {
     }
 }
 
-struct Function<'a> {
+struct MeasuredFunction<'a> {
     name: &'a str,
     program: PathBuf,
     event: &'a str,
 }
 
 /// The goals that a function missed and the limits that it exceeded.
-struct Found {
+struct Violations {
     missed: Vec<String>,
     failed: Vec<String>,
 }
 
-impl Function<'_> {
+impl MeasuredFunction<'_> {
     /// Measures a function that reaches no engine, one engine, and both.
-    async fn measure(&self, hello: &Hello, [alone, one, both]: [&Environment; 3], allowed: u64) -> Result<Found> {
+    async fn measure(&self, hello: &Hello, [alone, one, both]: [&Environment; 3], allowed: u64) -> Result<Violations> {
         let Self { name, program, event } = self;
         let size = size_of(program)?;
         let init = instructions(program, alone, event, Until::Next).await?;
@@ -287,7 +287,10 @@ impl Function<'_> {
             unless(ratio <= INIT_RATIO_ALLOWED, too_slow),
             unless(call <= TLS_CALL, too_long),
         ];
-        Ok(Found { missed: missed.into_iter().flatten().collect(), failed: failed.into_iter().flatten().collect() })
+        Ok(Violations {
+            missed: missed.into_iter().flatten().collect(),
+            failed: failed.into_iter().flatten().collect(),
+        })
     }
 }
 
@@ -297,7 +300,7 @@ fn size_of(program: &Path) -> Result<u64> {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
+    let arguments = ColdStartOptions::parse();
     let engines = Engines::start(None).await?;
     let certificate = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;
     let key = PrivateKeyDer::try_from(certificate.signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
@@ -356,7 +359,7 @@ async fn main() -> Result<ExitCode> {
     let mut missed = Vec::new();
     let mut failed = Vec::new();
     for ((name, event), allowed) in events.iter().zip(LARGEST_ALLOWED) {
-        let function = Function { name, program: arguments.binaries.join(name), event };
+        let function = MeasuredFunction { name, program: arguments.binaries.join(name), event };
         let found = function.measure(&hello, [&alone, &one, &both], allowed).await?;
         missed.extend(found.missed);
         failed.extend(found.failed);

@@ -11,12 +11,12 @@ use std::{
 };
 
 use clap::Parser;
-use tests::simulation::{Plan, mutation::CONTROLS, profile::Profile, run, shrink::shrink};
+use tests::simulation::{SimulationPlan, mutation::CONTROLS, profile::Profile, run, shrink::shrink};
 use webhook_serializer::time::{Clock, SystemClock};
 
 /// Simulates seeds; the exit code is 1 if one fails
 #[derive(Debug, Parser)]
-struct Options {
+struct SimulateOptions {
     /// Number of seeds
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
@@ -47,12 +47,12 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = SimulateOptions::parse();
     let rule = |number: usize| CONTROLS.get(number.wrapping_sub(1)).map(|(rule, _)| *rule);
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
     let profile = options.query_outage.then(Profile::query_outage);
-    let plan = |seed| Plan { seed, mutation, focus, profile: profile.clone(), ..Plan::default() };
+    let plan = |seed| SimulationPlan { seed, mutation, focus, profile: profile.clone(), ..SimulationPlan::default() };
     if options.trace {
         println!("{}", run(plan(options.from)).text());
         return ExitCode::SUCCESS;

@@ -5,11 +5,14 @@ use webhook_serializer::protocol::{format::attribute as a, receipt::Settlement};
 
 use crate::{
     operations::{Executed, Op, execute},
-    protocol::{Next, Protocol},
+    protocol::{Protocol, StateBuilder},
     reached::Reached,
-    state::{Append, AppendStep, Draining, Exclusive, Message, Operator, State, Step, Violation, Worker},
-    store::{DecisionRef, Item, ReceiptRef, delivery_at, view_of},
-    without::Rule,
+    state::{
+        Append, AppendStep, Draining, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, Violation,
+        WorkerStep,
+    },
+    store::{DecisionRef, ModelItem, ReceiptRef, delivery_at, view_of},
+    without::ViolatedRule,
 };
 
 pub const ORDER: &str = "G1 order";
@@ -27,7 +30,7 @@ pub const DECIDED_ONCE: &str = "a sequence is decided once";
 pub fn properties() -> Vec<Property<Protocol>> {
     macro_rules! always {
         ($name:ident, |$model:ident, $state:ident| $holds:expr) => {
-            Property::always($name, |$model: &Protocol, $state: &State| $model.report_first($name, $holds))
+            Property::always($name, |$model: &Protocol, $state: &ModelState| $model.report_first($name, $holds))
         };
         ($name:ident, $violation:ident) => {
             always!($name, |model, state| !state.is_violated(Violation::$violation))
@@ -56,24 +59,25 @@ impl Protocol {
     }
 
     /// Returns whether somebody is certain to look at the entity even without the sweep.
-    pub fn is_sure(&self, state: &State) -> bool {
+    pub fn is_sure(&self, state: &ModelState) -> bool {
         let owes = |append: &Append| match append.step {
             AppendStep::Claim => append.known.owed,
             AppendStep::Write { owed, .. } => owed.is_some(),
             AppendStep::Answered(_) | AppendStep::Ended => false,
         };
         let operator = match &state.operator {
-            Operator::Wake | Operator::Resume(_) => true,
-            Operator::SkipLook(..) | Operator::SkipPark(..) | Operator::SkipSettle(..) | Operator::SkipRelease(_) => {
-                true
-            }
-            Operator::RewindLook(..)
-            | Operator::RewindSpill(..)
-            | Operator::RewindWrite(..)
-            | Operator::RewindRelease(_)
-            | Operator::EndLook(_)
-            | Operator::EndSettle(..) => true,
-            Operator::Redrive(_, append) => owes(append),
+            ModelOperator::Wake | ModelOperator::Resume(_) => true,
+            ModelOperator::SkipLook(..)
+            | ModelOperator::SkipPark(..)
+            | ModelOperator::SkipSettle(..)
+            | ModelOperator::SkipRelease(_) => true,
+            ModelOperator::RewindLook(..)
+            | ModelOperator::RewindSpill(..)
+            | ModelOperator::RewindWrite(..)
+            | ModelOperator::RewindRelease(_)
+            | ModelOperator::EndLook(_)
+            | ModelOperator::EndSettle(..) => true,
+            ModelOperator::Redrive(_, append) => owes(append),
             _ => false,
         };
         !state.queue.is_empty()
@@ -83,10 +87,10 @@ impl Protocol {
                 .workers
                 .iter()
                 .flatten()
-                .any(|worker| worker.message == Message::Own || !matches!(worker.step, Step::Finish { .. }))
+                .any(|worker| worker.message == HeldMessage::Own || !matches!(worker.step, WorkerStep::Finish { .. }))
     }
 
-    fn no_loss(&self, state: &State) -> bool {
+    fn no_loss(&self, state: &ModelState) -> bool {
         let Some(row) = state.row else { return true };
         let view = view_of(&row);
         let waits = state.appends.iter().any(|append| {
@@ -101,11 +105,11 @@ impl Protocol {
         !gone && (!waits || self.is_sure(state))
     }
 
-    fn one_holder(&self, state: &State) -> bool {
+    fn one_holder(&self, state: &ModelState) -> bool {
         let Some(row) = state.row else { return true };
         let Some(token) = row.get(a::HOLDER).and_then(|_| row.number(a::TOKEN)) else { return true };
         let running = state.workers.iter().flatten().filter(|worker| {
-            matches!(worker.step, Step::Run | Step::Spill { commits: true, .. } | Step::Commit { .. })
+            matches!(worker.step, WorkerStep::Run | WorkerStep::Spill { commits: true, .. } | WorkerStep::Commit { .. })
                 && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
         });
         let late = state.late.iter().filter(|(late, _)| *late == token).count();
@@ -113,15 +117,17 @@ impl Protocol {
             matches!(state.exclusive, Exclusive::Hold(lease) | Exclusive::Leave(lease) if lease.token().0 == token);
         let failing = late > 0
             && state.workers.iter().flatten().any(|worker| {
-                !matches!(worker.step, Step::Run | Step::Spill { commits: true, .. } | Step::Commit { .. })
-                    && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
+                !matches!(
+                    worker.step,
+                    WorkerStep::Run | WorkerStep::Spill { commits: true, .. } | WorkerStep::Commit { .. }
+                ) && worker.drain.as_ref().is_some_and(|drain| drain.lease.token().0 == token)
             });
         // Until its failure is counted, a handler that timed out is its worker's only start.
         running.count() + usize::from(is_exclusive) + late.saturating_sub(usize::from(failing)) <= 1
     }
 }
 
-impl Next<'_> {
+impl StateBuilder<'_> {
     /// Runs an operation on the entity's row.
     pub fn on_entity(&mut self, op: Op) -> Executed {
         let before = self.state.row;
@@ -174,11 +180,11 @@ impl Next<'_> {
     }
 
     /// Runs an operation on an inbox row.
-    pub fn on_item(&mut self, item: Item, op: Op) -> Executed {
+    pub fn on_item(&mut self, item: ModelItem, op: Op) -> Executed {
         let before = self.state.item(item);
         let executed = execute(self.model.changes, self.state.epoch, op, before);
         self.state.store(item, executed.row);
-        if executed.landed && before.is_some() && matches!(item, Item::Delivery(_)) {
+        if executed.landed && before.is_some() && matches!(item, ModelItem::Delivery(_)) {
             self.state.violates(Violation::DecidedTwice);
         }
         executed
@@ -212,7 +218,7 @@ impl Next<'_> {
             Settlement::Parked => {
                 self.model.reach(Reached::Park);
                 // A delivery that was parked before the rewind may have been redriven since.
-                if self.state.item(Item::Parked(receipt.sequence.0)).is_none() && !as_before {
+                if self.state.item(ModelItem::Parked(receipt.sequence.0)).is_none() && !as_before {
                     self.state.violates(Violation::Loss);
                 }
             }
@@ -234,7 +240,7 @@ impl Next<'_> {
             }
             Settlement::Void => {
                 self.model.reach(Reached::Void);
-                let marker = self.state.item(Item::Delivery(receipt.sequence.0));
+                let marker = self.state.item(ModelItem::Delivery(receipt.sequence.0));
                 if marker.is_none_or(|row| delivery_at(&row).is_some()) {
                     self.state.violates(Violation::DecidedTwice);
                 }
@@ -243,7 +249,7 @@ impl Next<'_> {
         self.state.settled.push(receipt);
     }
 
-    pub fn start(&mut self, worker: &mut Worker) {
+    pub fn start(&mut self, worker: &mut ModelWorker) {
         let Draining { lease, known, group, .. } = *worker.draining();
         let (first, _) = known.place();
         let view = self.state.view();
@@ -279,13 +285,13 @@ impl Next<'_> {
         if !known.state().is_suspect() && (!group.is_several() || group.is_latest) {
             self.counts_start(first);
         }
-        worker.step = Step::Run;
+        worker.step = WorkerStep::Run;
     }
 
     /// Delivers an effect to a receiver that remembers the newest token.
     pub fn effect(&mut self, token: u64, sequence: u64) -> bool {
         let (newest, last) = self.state.receiver;
-        if token < newest && !self.has(Rule::ReceiversIgnoreTokens) {
+        if token < newest && !self.has(ViolatedRule::ReceiversIgnoreTokens) {
             self.model.reach(Reached::LateEffectRefused);
             return false;
         }

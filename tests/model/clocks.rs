@@ -35,7 +35,7 @@ use crate::{
 
 /// A rule that a control omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Without {
+enum OmittedClockRule {
     /// Processes ignore the store's time.
     StoreTime,
     /// A holder does not replace an end of its lease that a wrong clock has set.
@@ -63,11 +63,11 @@ struct Clocks {
     slow: Half,
     deaths: u8,
     lost_replies: u8,
-    without: Option<Without>,
+    without: Option<OmittedClockRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct State {
+struct ClockState {
     now: Half,
     row: Option<RowRef>,
     processes: [Process; 2],
@@ -80,7 +80,7 @@ struct State {
 struct Process {
     asked: u8,
     reply: Option<DatedReply>,
-    call: Option<Call>,
+    call: Option<CallInFlight>,
     lease: Option<Holding>,
     /// The process waits for the lease and polls.
     waits: bool,
@@ -102,8 +102,8 @@ struct Holding {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Call {
-    request: Request,
+struct CallInFlight {
+    request: ModelRequest,
     /// When the first try was sent, and when this one was.
     first: Half,
     sent: Half,
@@ -118,7 +118,7 @@ struct Landed {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Request {
+enum ModelRequest {
     Acquire { drawn: u8, now: Timestamp, length: Duration },
     TakeOver { drawn: u8, now: Timestamp, length: Duration, seen: View },
     Renew { lease: LeaseRef, now: Timestamp, length: Duration, wrong: Option<Timestamp> },
@@ -126,7 +126,7 @@ enum Request {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum ClockStep {
     Passes,
     Asks(usize),
     Polls(usize),
@@ -149,9 +149,9 @@ fn monotonic(at: Half) -> Duration {
 
 /// The clocks of one process: the machine's time, and the monotonic time.
 #[derive(Clone)]
-struct Shown(Arc<Mutex<Half>>, i64);
+struct ProcessClock(Arc<Mutex<Half>>, i64);
 
-impl Clock for Shown {
+impl Clock for ProcessClock {
     fn now(&self) -> Timestamp {
         let by_store = BASE + monotonic(*self.0.lock().unwrap());
         Timestamp::from_millis(by_store.as_millis().saturating_add_signed(self.1))
@@ -166,7 +166,7 @@ impl Clock for Shown {
     }
 }
 
-impl Request {
+impl ModelRequest {
     fn acquire(which: usize, drawn: u8, now: Timestamp, length: Duration) -> Acquire {
         Acquire {
             entity: entity(),
@@ -205,8 +205,8 @@ impl Clocks {
     /// Returns what a process knows about the time.
     fn env(&self, process: &Process, which: usize, now: Half) -> Env {
         let shown = Arc::new(Mutex::new(now));
-        let env = Env::new(Shown(shown.clone(), self.ahead[which]), SeededRandom::new(1));
-        if let Some(reply) = process.reply.filter(|_| self.without != Some(Without::StoreTime)) {
+        let env = Env::new(ProcessClock(shown.clone(), self.ahead[which]), SeededRandom::new(1));
+        if let Some(reply) = process.reply.filter(|_| self.without != Some(OmittedClockRule::StoreTime)) {
             *shown.lock().unwrap() = reply.received;
             env.note_reply(reply.date, monotonic(reply.sent));
             *shown.lock().unwrap() = now;
@@ -215,18 +215,18 @@ impl Clocks {
     }
 
     fn lease_from(&self, env: &Env, now: Timestamp, length: Duration) -> Duration {
-        if self.without == Some(Without::LatestTime) { length } else { env.lease_from(now, length) }
+        if self.without == Some(OmittedClockRule::LatestTime) { length } else { env.lease_from(now, length) }
     }
 
     fn reached(&self, env: &Env) -> Timestamp {
-        if self.without == Some(Without::SurelyReached) { env.now() } else { env.reached() }
+        if self.without == Some(OmittedClockRule::SurelyReached) { env.now() } else { env.reached() }
     }
 
     fn asks(&self, env: &Env, process: &mut Process, now: Half) {
         process.asked += 1;
         let time = env.now();
         let length = self.lease_from(env, time, LENGTH);
-        process.call = Some(Call::new(Request::Acquire { drawn: process.asked, now: time, length }, now));
+        process.call = Some(CallInFlight::new(ModelRequest::Acquire { drawn: process.asked, now: time, length }, now));
         process.waits = false;
     }
 
@@ -234,7 +234,8 @@ impl Clocks {
         let Some(holding) = &process.lease else { return };
         let time = env.now();
         let length = self.lease_from(env, time, holding.term.renewed_from(monotonic(now)));
-        process.call = Some(Call::new(Request::Renew { lease: holding.lease, now: time, length, wrong }, now));
+        process.call =
+            Some(CallInFlight::new(ModelRequest::Renew { lease: holding.lease, now: time, length, wrong }, now));
     }
 
     /// Continues a process with the reply to its request.
@@ -244,20 +245,20 @@ impl Clocks {
         process.reply = Some(DatedReply { date: landed.date, sent: call.sent, received: now });
         let env = self.env(process, which, now);
         let answer = match call.request {
-            Request::Renew { lease, now: time, length, wrong } => {
+            ModelRequest::Renew { lease, now: time, length, wrong } => {
                 let renewed = Renew { lease: &lease, now: time, length, wrong }.judge(landed.written()).unwrap();
                 return process.renewed(&renewed, call.first);
             }
-            Request::Look => {
+            ModelRequest::Look => {
                 let state = landed.row.map(|row| EntityState::parse(&row).unwrap());
                 seen_row(state, env.now())
             }
-            Request::Acquire { drawn, now, length } | Request::TakeOver { drawn, now, length, .. } => {
-                Request::acquire(which, drawn, now, length).judge(landed.written()).unwrap()
+            ModelRequest::Acquire { drawn, now, length } | ModelRequest::TakeOver { drawn, now, length, .. } => {
+                ModelRequest::acquire(which, drawn, now, length).judge(landed.written()).unwrap()
             }
         };
         let time = match self.without {
-            Some(Without::SurelyReached) => env.now(),
+            Some(OmittedClockRule::SurelyReached) => env.now(),
             _ => judged_at(&answer, &env),
         };
         match wait_step(answer, time, None) {
@@ -266,8 +267,10 @@ impl Clocks {
                 let time = self.reached(&env);
                 let length = self.lease_from(&env, time, LENGTH);
                 let seen = intern_view(&seen);
-                process.call =
-                    Some(Call::new(Request::TakeOver { drawn: process.asked, now: time, length, seen }, now));
+                process.call = Some(CallInFlight::new(
+                    ModelRequest::TakeOver { drawn: process.asked, now: time, length, seen },
+                    now,
+                ));
             }
             WaitStep::Await { .. } | WaitStep::AwaitTurn(_) | WaitStep::Request => process.waits = true,
         }
@@ -277,7 +280,7 @@ impl Clocks {
     fn granted(&self, env: &Env, process: &mut Process, sent: Half, now: Half, lease: Lease, state: &EntityState) {
         let mut term = Term::new(LENGTH, monotonic(sent), Duration::MAX);
         let written = state.held.as_ref().unwrap().expires_at;
-        let latest = env.latest_at(monotonic(sent)).filter(|_| self.without != Some(Without::Correction));
+        let latest = env.latest_at(monotonic(sent)).filter(|_| self.without != Some(OmittedClockRule::Correction));
         let is_wrong = latest.is_some_and(|latest| term.is_wrong(written, monotonic(sent), latest));
         if term.left(monotonic(now)).is_zero() {
             return;
@@ -289,8 +292,8 @@ impl Clocks {
     }
 }
 
-impl Call {
-    fn new(request: Request, now: Half) -> Self {
+impl CallInFlight {
+    fn new(request: ModelRequest, now: Half) -> Self {
         Self { request, first: now, sent: now, landed: None }
     }
 }
@@ -320,10 +323,10 @@ impl Process {
 }
 
 impl Model for Clocks {
-    type State = State;
-    type Action = Step;
+    type State = ClockState;
+    type Action = ClockStep;
 
-    fn init_states(&self) -> Vec<State> {
+    fn init_states(&self) -> Vec<ClockState> {
         let Self { deaths, lost_replies, .. } = *self;
         // The first process asks at once, in either half of the store's second.
         [0, 1]
@@ -331,55 +334,55 @@ impl Model for Clocks {
             .map(|now| {
                 let mut processes = <[Process; 2]>::default();
                 self.asks(&self.env(&processes[0], 0, now), &mut processes[0], now);
-                State { now, row: None, processes, deaths, lost_replies, is_taken_over: false }
+                ClockState { now, row: None, processes, deaths, lost_replies, is_taken_over: false }
             })
             .collect()
     }
 
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
-        let is_cut_off = |call: &Call| state.now - call.sent >= self.slow;
+    fn actions(&self, state: &ClockState, steps: &mut Vec<ClockStep>) {
+        let is_cut_off = |call: &CallInFlight| state.now - call.sent >= self.slow;
         let processes = || state.processes.iter().enumerate();
         if state.now < self.end && processes().all(|(_, process)| !process.call.as_ref().is_some_and(is_cut_off)) {
-            steps.push(Step::Passes);
+            steps.push(ClockStep::Passes);
         }
         for (which, process) in processes() {
             match (&process.call, &process.lease) {
                 (Some(call), _) => {
                     match call.landed {
-                        None => steps.push(Step::Lands(which)),
-                        Some(_) => steps.push(Step::Hears(which)),
+                        None => steps.push(ClockStep::Lands(which)),
+                        Some(_) => steps.push(ClockStep::Hears(which)),
                     }
                     if state.lost_replies > 0 {
-                        steps.push(Step::SendsAgain(which));
+                        steps.push(ClockStep::SendsAgain(which));
                     }
                 }
                 (None, Some(holding)) if holding.term.due_in(monotonic(state.now)).is_zero() => {
-                    steps.push(Step::Renews(which));
+                    steps.push(ClockStep::Renews(which));
                 }
                 (None, Some(_)) => {}
-                (None, None) if process.waits => steps.push(Step::Polls(which)),
-                (None, None) if process.asked == 0 => steps.push(Step::Asks(which)),
+                (None, None) if process.waits => steps.push(ClockStep::Polls(which)),
+                (None, None) if process.asked == 0 => steps.push(ClockStep::Asks(which)),
                 (None, None) => {}
             }
             if state.deaths > 0 && (process.call.is_some() || process.lease.is_some()) {
-                steps.push(Step::Dies(which));
+                steps.push(ClockStep::Dies(which));
             }
         }
     }
 
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+    fn next_state(&self, last: &ClockState, step: ClockStep) -> Option<ClockState> {
         let mut state = last.clone();
         let now = state.now;
         match step {
-            Step::Passes => {
+            ClockStep::Passes => {
                 state.now += 1;
                 state.processes.iter_mut().for_each(|process| process.notices(now + 1));
             }
-            Step::Asks(which) => {
+            ClockStep::Asks(which) => {
                 let env = self.env(&state.processes[which], which, now);
                 self.asks(&env, &mut state.processes[which], now);
             }
-            Step::Polls(which) => {
+            ClockStep::Polls(which) => {
                 let env = self.env(&state.processes[which], which, now);
                 let process = &mut state.processes[which];
                 process.waits = false;
@@ -387,28 +390,28 @@ impl Model for Clocks {
                 if is_free {
                     self.asks(&env, process, now);
                 } else {
-                    process.call = Some(Call::new(Request::Look, now));
+                    process.call = Some(CallInFlight::new(ModelRequest::Look, now));
                 }
             }
-            Step::Renews(which) => {
+            ClockStep::Renews(which) => {
                 let env = self.env(&state.processes[which], which, now);
                 self.renews(&env, &mut state.processes[which], now, None);
             }
-            Step::Lands(which) => {
+            ClockStep::Lands(which) => {
                 let date = BASE + Duration::from_secs(monotonic(now).as_secs());
                 let call = state.processes[which].call.as_mut()?;
                 let landed = call.request.landed(which, state.row, date);
-                state.is_taken_over |= landed.is_applied && matches!(call.request, Request::TakeOver { .. });
+                state.is_taken_over |= landed.is_applied && matches!(call.request, ModelRequest::TakeOver { .. });
                 call.landed = Some(landed);
                 state.row = landed.row;
             }
-            Step::Hears(which) => self.hears(&mut state.processes[which], which, now),
-            Step::SendsAgain(which) => {
+            ClockStep::Hears(which) => self.hears(&mut state.processes[which], which, now),
+            ClockStep::SendsAgain(which) => {
                 state.lost_replies -= 1;
                 let call = state.processes[which].call.as_mut()?;
                 (call.sent, call.landed) = (now, None);
             }
-            Step::Dies(which) => {
+            ClockStep::Dies(which) => {
                 state.deaths -= 1;
                 state.processes[which] = Process { asked: 1, ..Process::default() };
             }
@@ -467,11 +470,11 @@ fn one_process_works_at_a_time_whatever_the_clocks_show() {
 #[test]
 fn model_notices_every_omitted_clock_rule() {
     for (rule, ahead) in [
-        (Without::StoreTime, [0, 16 * SECOND]),
-        (Without::StoreTime, [-16 * 60 * SECOND, 0]),
-        (Without::Correction, [-DAY, 0]),
-        (Without::SurelyReached, [0, DAY]),
-        (Without::LatestTime, [-DAY, 0]),
+        (OmittedClockRule::StoreTime, [0, 16 * SECOND]),
+        (OmittedClockRule::StoreTime, [-16 * 60 * SECOND, 0]),
+        (OmittedClockRule::Correction, [-DAY, 0]),
+        (OmittedClockRule::SurelyReached, [0, DAY]),
+        (OmittedClockRule::LatestTime, [-DAY, 0]),
     ] {
         let model = Clocks { without: Some(rule), slow: 2, ..clocks(ahead) };
         let wanted = HasDiscoveries::AnyOf([ALONE].into());

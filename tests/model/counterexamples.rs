@@ -7,14 +7,14 @@ use crate::{
     audit::{CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, REWOUND, SKIPPED},
     configurations::{model, one, repeated, two, with_repeat},
     protocol::Protocol,
-    without::Rule,
+    without::ViolatedRule,
 };
 
 pub struct Control {
     pub change: &'static str,
-    pub rule: Rule,
+    pub rule: ViolatedRule,
     /// Further changed rules. With these alone, the protocol must still hold.
-    pub assumes: &'static [Rule],
+    pub assumes: &'static [ViolatedRule],
     pub property: &'static str,
     /// The length of a shortest counterexample.
     pub steps: usize,
@@ -27,9 +27,9 @@ macro_rules! controls {
         $base:ident $fields:tt may $budget:tt;)*) => {
         vec![$(Control {
             change: $change,
-            rule: Rule::$rule,
-            assumes: match Rule::$rule {
-                Rule::FailWithoutHead => &[Rule::DoubtfulCommitFails, Rule::OneTokenPerDrain],
+            rule: ViolatedRule::$rule,
+            assumes: match ViolatedRule::$rule {
+                ViolatedRule::FailWithoutHead => &[ViolatedRule::DoubtfulCommitFails, ViolatedRule::OneTokenPerDrain],
                 _ => &[],
             },
             property: $property,

@@ -28,8 +28,8 @@ use webhook_serializer::{
 };
 
 use crate::store::{
-    AcquiredRef, Clock, DecisionRef, Id, Interned, LeaseRef, Pool, ReceiptRef, RowRef, View, arrival, delivery_at,
-    entity, id_of, intern, intern_decision, intern_lease, intern_receipt, intern_view, retry_at, time,
+    AcquiredRef, ClockReading, DecisionRef, Interned, LeaseRef, ModelId, Pool, ReceiptRef, RowRef, View, arrival,
+    delivery_at, entity, id_of, intern, intern_decision, intern_lease, intern_receipt, intern_view, retry_at, time,
 };
 
 pub type DrainRef = Interned<Drain>;
@@ -47,7 +47,7 @@ impl fmt::Debug for DrainRef {
 pub enum Observation {
     Seen(View),
     /// A page from this sequence on, and the receipts that were found.
-    Read(u64, Vec<RowRef>, Vec<(Id, RowRef)>),
+    Read(u64, Vec<RowRef>, Vec<(ModelId, RowRef)>),
     Spilled(ReceiptRef),
     Filled,
     Voided,
@@ -67,7 +67,7 @@ impl fmt::Debug for PlanStep {
 /// The time at which the plan is consulted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PlanTime {
-    At(Clock),
+    At(ClockReading),
     OutOfTime,
 }
 
@@ -108,7 +108,7 @@ pub type SourceKind = (u32, bool, bool, Deliver);
 
 thread_local! {
     static SOURCES: RefCell<HashMap<SourceKind, &'static Found>> = RefCell::default();
-    static BEGUN: RefCell<HashMap<(AcquiredRef, u8, Clock, usize), DrainBegin>> = RefCell::default();
+    static BEGUN: RefCell<HashMap<(AcquiredRef, u8, ClockReading, usize), DrainBegin>> = RefCell::default();
     static NEXT: RefCell<HashMap<(DrainRef, u8, PlanTime, SourceKind), PlanStep>> = RefCell::default();
     static ANSWERED: RefCell<HashMap<(DrainRef, HandlerOutcome, Group, SourceKind), PlanStep>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(DrainRef, u8, Observation), DrainRef>> = RefCell::default();
@@ -135,7 +135,7 @@ const AMPLE: Duration = Duration::from_secs(600);
 fn moment(epoch: u8, when: PlanTime) -> Moment {
     let (clock, left) = match when {
         PlanTime::At(clock) => (clock, AMPLE),
-        PlanTime::OutOfTime => (Clock::Late, Duration::ZERO),
+        PlanTime::OutOfTime => (ClockReading::Late, Duration::ZERO),
     };
     let patience = Duration::from_secs(1);
     let pause = Duration::ZERO;
@@ -144,7 +144,7 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
 
 /// Interprets the reply to an acquire. A drain does not wait here for another holder; it looks again in a
 /// later step. `capacity` is the number of receipts in the row.
-pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize) -> DrainBegin {
+pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: ClockReading, capacity: usize) -> DrainBegin {
     let memory = Memory { capacity, retention: RETENTION };
     let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None, Duration::from_secs(1));
     memoized(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
@@ -165,7 +165,7 @@ pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: Clock, capacity: usize
 
 impl DrainRef {
     /// Returns the sequence to be settled next, and its delivery if the drain has read it.
-    pub fn place(&self) -> (u64, Option<Id>) {
+    pub fn place(&self) -> (u64, Option<ModelId>) {
         let front = self.front();
         let sequence = front.map_or(self.state().next(), |waiting| waiting.unpacked.head().sequence());
         (sequence.0, front.and_then(|waiting| delivery_at(&waiting.row)))
@@ -176,7 +176,7 @@ impl DrainRef {
     }
 
     /// Returns the deliveries that the handler of a group gets.
-    pub fn handled(&self, group: Group) -> Vec<(u64, Id)> {
+    pub fn handled(&self, group: Group) -> Vec<(u64, ModelId)> {
         let one = |row| delivery_at(row).expect("a delivery");
         self.members(group).map(|waiting| (waiting.unpacked.head().sequence().0, one(&waiting.row))).collect()
     }
@@ -209,13 +209,13 @@ impl DrainRef {
     /// retention.
     pub fn gap_is_over(self, epoch: u8, expired: bool) -> PlanStep {
         let retention = if expired { Duration::ZERO } else { Duration::MAX };
-        intern(&TODOS, self.after_gap(time(epoch, Clock::Late), retention))
+        intern(&TODOS, self.after_gap(time(epoch, ClockReading::Late), retention))
     }
 
     pub fn decides(self, epoch: u8, ended: SettleArgs) -> DecisionRef {
         memoized(&DECISIONS, (self, epoch, ended), |_| {
             let SettleArgs { settlement, group, token, rated } = ended;
-            let at = time(epoch, Clock::Early);
+            let at = time(epoch, ClockReading::Early);
             let ending = SettleRequest {
                 settlement,
                 group,
@@ -249,7 +249,7 @@ impl DrainRef {
                 Observation::Read(from, rows, receipts) => {
                     let page = Page::parse(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
-                    let wanted: Vec<Id> = page.identities().into_iter().map(id_of).collect();
+                    let wanted: Vec<ModelId> = page.identities().into_iter().map(id_of).collect();
                     let receipts = receipts.iter().filter(|(id, _)| wanted.contains(id));
                     let receipts: Vec<_> = receipts.map(|(_, row)| (**row).clone()).collect();
                     drain.read(page.with_receipts(&receipts).expect("the model's rows are sound"));

@@ -6,46 +6,46 @@ use webhook_serializer::{
 };
 
 use crate::{
-    operations::{Executed, Op, Reply},
-    protocol::{Action, Hearing, Next, Protocol},
+    operations::{Executed, Op, OperationReply},
+    protocol::{Hearing, ModelAction, Protocol, StateBuilder},
     reached::Reached,
-    state::{Exclusive, State},
-    store::{AcquiredRef, Clock, NonceId, intern_lease, intern_view, time},
+    state::{Exclusive, ModelState},
+    store::{AcquiredRef, ClockReading, NonceId, intern_lease, intern_view, time},
 };
 use Hearing::{Heard, Lost};
 
 impl Protocol {
-    pub fn exclusive_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn exclusive_actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         let replies: &[Hearing] = if state.left.lost_replies > 0 { &[Heard, Lost] } else { &[Heard] };
         match state.exclusive {
             Exclusive::Away if state.left.exclusive_leases == 0 => {}
             Exclusive::Away | Exclusive::Ask(_) | Exclusive::Wake => {
-                actions.push(Action::Exclusive(Clock::Early, Heard))
+                actions.push(ModelAction::Exclusive(ClockReading::Early, Heard))
             }
             Exclusive::Poll => {
-                actions.push(Action::Exclusive(Clock::Early, Heard));
-                actions.push(Action::ExclusiveLeaves);
+                actions.push(ModelAction::Exclusive(ClockReading::Early, Heard));
+                actions.push(ModelAction::ExclusiveLeaves);
             }
             Exclusive::Look(..) => {
-                actions.push(Action::Exclusive(Clock::Early, Heard));
+                actions.push(ModelAction::Exclusive(ClockReading::Early, Heard));
                 if state.left.take_overs > 0 {
-                    actions.push(Action::Exclusive(Clock::Late, Heard));
+                    actions.push(ModelAction::Exclusive(ClockReading::Late, Heard));
                 }
             }
             Exclusive::Acquire(_) | Exclusive::TakeOver(..) | Exclusive::Hold(_) | Exclusive::Leave(_) => {
-                actions.extend(replies.iter().map(|reply| Action::Exclusive(Clock::Early, *reply)));
+                actions.extend(replies.iter().map(|reply| ModelAction::Exclusive(ClockReading::Early, *reply)));
             }
         }
         if state.left.exclusive_crashes > 0
             && matches!(state.exclusive, Exclusive::Hold(_) | Exclusive::Leave(_) | Exclusive::Wake)
         {
-            actions.push(Action::ExclusiveDies);
+            actions.push(ModelAction::ExclusiveDies);
         }
     }
 }
 
-impl Next<'_> {
-    pub fn take_exclusive_step(&mut self, clock: Clock, reply: Hearing) {
+impl StateBuilder<'_> {
+    pub fn take_exclusive_step(&mut self, clock: ClockReading, reply: Hearing) {
         let heard = reply == Heard;
         self.state.exclusive = match self.state.exclusive {
             Exclusive::Away => {
@@ -54,7 +54,7 @@ impl Next<'_> {
             }
             Exclusive::Poll => Exclusive::Acquire(self.unused(50)),
             Exclusive::Acquire(drawn) => {
-                let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
+                let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, ClockReading::Early));
                 if heard { self.answered(drawn, executed) } else { self.state.exclusive }
             }
             Exclusive::Look(drawn, answer) => self.let_in(drawn, answer, clock),
@@ -71,12 +71,12 @@ impl Next<'_> {
             }
             Exclusive::Hold(lease) => match self.on_entity(Op::ReleaseEmpty(lease, true, false)).reply {
                 _ if !heard => self.state.exclusive,
-                Reply::Grown(_) => Exclusive::Leave(lease),
+                OperationReply::Grown(_) => Exclusive::Leave(lease),
                 _ => Exclusive::Away,
             },
             Exclusive::Leave(lease) => match self.on_entity(Op::YieldToDeliveries(lease)).reply {
                 _ if !heard => self.state.exclusive,
-                Reply::Ended(Some(view)) if !view.is_empty() => Exclusive::Wake,
+                OperationReply::Ended(Some(view)) if !view.is_empty() => Exclusive::Wake,
                 _ => Exclusive::Away,
             },
             Exclusive::Wake => {
@@ -87,15 +87,15 @@ impl Next<'_> {
     }
 
     fn answered(&mut self, drawn: NonceId, executed: Executed) -> Exclusive {
-        let Reply::Answered(answer) = executed.reply else { unreachable!() };
+        let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
         match &*answer {
             // The next step decides whether the lease has expired.
             Acquired::Held(_) => Exclusive::Look(drawn, answer),
-            _ => self.let_in(drawn, answer, Clock::Early),
+            _ => self.let_in(drawn, answer, ClockReading::Early),
         }
     }
 
-    fn let_in(&mut self, drawn: NonceId, answer: AcquiredRef, clock: Clock) -> Exclusive {
+    fn let_in(&mut self, drawn: NonceId, answer: AcquiredRef, clock: ClockReading) -> Exclusive {
         match wait_step((*answer).clone(), time(self.state.epoch, clock), None) {
             WaitStep::Granted(lease, _) => {
                 self.model.reach(Reached::Exclusive);

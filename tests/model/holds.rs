@@ -7,44 +7,44 @@ use webhook_serializer::{
 
 use crate::{
     drain::{DrainBegin, Observation, SettleArgs, drain_begin},
-    operations::{Op, Reply},
-    protocol::{Action, Next, Protocol},
+    operations::{Op, OperationReply},
+    protocol::{ModelAction, Protocol, StateBuilder},
     reached::Reached,
-    state::{Operator, State, Violation},
-    store::{AcquiredRef, Clock, Item, LeaseRef, View, delivery_at},
-    without::Rule,
+    state::{ModelOperator, ModelState, Violation},
+    store::{AcquiredRef, ClockReading, LeaseRef, ModelItem, View, delivery_at},
+    without::ViolatedRule,
 };
 
 impl Protocol {
-    pub fn stop_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn stop_actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         let view = state.view();
         let on_hold = view.is_some_and(|view| view.is_on_hold());
         if state.left.holds > 0 && !on_hold {
-            actions.push(Action::PutOnHold);
+            actions.push(ModelAction::PutOnHold);
         }
         if on_hold {
-            actions.push(Action::Resume);
+            actions.push(ModelAction::Resume);
         }
         if let Some(view) = view.filter(|view| state.left.skips > 0 && !view.is_empty())
-            && state.item(Item::Delivery(view.next().0)).is_some_and(|row| delivery_at(&row).is_some())
+            && state.item(ModelItem::Delivery(view.next().0)).is_some_and(|row| delivery_at(&row).is_some())
         {
-            actions.push(Action::Skip(view.next().0));
+            actions.push(ModelAction::Skip(view.next().0));
         }
     }
 }
 
-impl Next<'_> {
-    pub fn wants(&mut self, wanted: Action) {
+impl StateBuilder<'_> {
+    pub fn wants(&mut self, wanted: ModelAction) {
         let view = self.state.view();
         self.state.operator = match wanted {
-            Action::PutOnHold => {
+            ModelAction::PutOnHold => {
                 self.state.left.holds -= 1;
-                Operator::Hold(view.map(|view| view.hold).unwrap_or_default())
+                ModelOperator::Hold(view.map(|view| view.hold).unwrap_or_default())
             }
-            Action::Resume => Operator::Resume(view.expect("on hold")),
-            Action::Skip(sequence) => {
+            ModelAction::Resume => ModelOperator::Resume(view.expect("on hold")),
+            ModelAction::Skip(sequence) => {
                 self.state.left.skips -= 1;
-                Operator::SkipAcquire(sequence, self.unused(70))
+                ModelOperator::SkipAcquire(sequence, self.unused(70))
             }
             other => unreachable!("{other:?} is none of these"),
         };
@@ -54,59 +54,59 @@ impl Next<'_> {
     pub fn sends_late(&mut self) {
         self.state.left.late_writes -= 1;
         self.state.late_writes.push(match &self.state.operator {
-            Operator::Hold(seen) => Op::Hold(*seen),
-            Operator::Resume(seen) => Op::Resume(*seen),
-            Operator::SkipSettle(lease, seen, decision) | Operator::EndSettle(lease, seen, decision) => {
+            ModelOperator::Hold(seen) => Op::Hold(*seen),
+            ModelOperator::Resume(seen) => Op::Resume(*seen),
+            ModelOperator::SkipSettle(lease, seen, decision) | ModelOperator::EndSettle(lease, seen, decision) => {
                 Op::Skip(*lease, *seen, *decision)
             }
-            Operator::RewindWrite(lease, seen, from) => Op::Rewind(*lease, *seen, *from),
+            ModelOperator::RewindWrite(lease, seen, from) => Op::Rewind(*lease, *seen, *from),
             other => unreachable!("{other:?} writes nothing late"),
         });
     }
 
-    pub fn stops(&mut self, operator: Operator, heard: bool) {
+    pub fn stops(&mut self, operator: ModelOperator, heard: bool) {
         self.state.operator = match operator {
-            Operator::Hold(seen) => {
+            ModelOperator::Hold(seen) => {
                 let executed = self.on_entity(Op::Hold(seen));
                 match executed.reply {
                     _ if !heard => return,
-                    Reply::Done => {
+                    OperationReply::Done => {
                         self.state.reported_hold = Some(true);
-                        Operator::Away
+                        ModelOperator::Away
                     }
                     // A late write has changed the row.
                     _ => self.looks_again(),
                 }
             }
-            Operator::Resume(seen) => match self.on_entity(Op::Resume(seen)).reply {
+            ModelOperator::Resume(seen) => match self.on_entity(Op::Resume(seen)).reply {
                 _ if !heard => return,
-                Reply::Done => {
+                OperationReply::Done => {
                     self.model.reach(Reached::Resumed);
                     self.state.reported_hold = Some(false);
-                    if self.has(Rule::ResumeWithoutWakeUp) { Operator::Away } else { Operator::Wake }
+                    if self.has(ViolatedRule::ResumeWithoutWakeUp) { ModelOperator::Away } else { ModelOperator::Wake }
                 }
                 _ => match self.state.view().filter(|view| view.is_on_hold()) {
-                    Some(view) => Operator::Resume(view),
+                    Some(view) => ModelOperator::Resume(view),
                     None => {
                         self.state.reported_hold = Some(false);
-                        Operator::Wake
+                        ModelOperator::Wake
                     }
                 },
             },
-            Operator::SkipAcquire(sequence, drawn) => {
-                let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, Clock::Early));
-                let Reply::Answered(answer) = executed.reply else { unreachable!() };
-                match drain_begin(answer, self.state.epoch, Clock::Early, self.model.capacity) {
+            ModelOperator::SkipAcquire(sequence, drawn) => {
+                let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, ClockReading::Early));
+                let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
+                match drain_begin(answer, self.state.epoch, ClockReading::Early, self.model.capacity) {
                     _ if !heard => return,
-                    DrainBegin::Granted(lease, _) => Operator::SkipLook(sequence, lease),
+                    DrainBegin::Granted(lease, _) => ModelOperator::SkipLook(sequence, lease),
                     // The operator does not wait for the order.
-                    _ => Operator::Away,
+                    _ => ModelOperator::Away,
                 }
             }
-            Operator::SkipLook(sequence, lease) => self.look_in_front(sequence, lease),
-            Operator::SkipPark(lease, known) => {
+            ModelOperator::SkipLook(sequence, lease) => self.look_in_front(sequence, lease),
+            ModelOperator::SkipPark(lease, known) => {
                 let (sequence, id) = known.place();
-                self.on_item(Item::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
+                self.on_item(ModelItem::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
                 if !heard {
                     return;
                 }
@@ -114,22 +114,22 @@ impl Next<'_> {
                 let ended = SettleArgs { settlement: Settlement::Parked, group: Group::ONE, token, rated: false };
                 let decision = known.decides(self.state.epoch, ended);
                 assert!(known.spills(decision).is_empty(), "its row has room");
-                Operator::SkipSettle(lease, self.seen(), decision)
+                ModelOperator::SkipSettle(lease, self.seen(), decision)
             }
-            Operator::SkipSettle(lease, seen, decision) => {
+            ModelOperator::SkipSettle(lease, seen, decision) => {
                 match self.on_entity(Op::Skip(lease, seen, decision)).reply {
                     _ if !heard => return,
-                    Reply::Ended(_) => {
+                    OperationReply::Ended(_) => {
                         self.model.reach(Reached::Skipped);
-                        Operator::Wake
+                        ModelOperator::Wake
                     }
-                    Reply::Grown(view) => Operator::SkipSettle(lease, view, decision),
-                    _ => Operator::Away,
+                    OperationReply::Grown(view) => ModelOperator::SkipSettle(lease, view, decision),
+                    _ => ModelOperator::Away,
                 }
             }
-            Operator::SkipRelease(lease) => {
+            ModelOperator::SkipRelease(lease) => {
                 self.on_entity(Op::Release(lease));
-                if heard { Operator::Wake } else { return }
+                if heard { ModelOperator::Wake } else { return }
             }
             other => unreachable!("{other:?} is none of these"),
         };
@@ -139,22 +139,22 @@ impl Next<'_> {
         self.state.view().expect("a row")
     }
 
-    fn looks_again(&mut self) -> Operator {
+    fn looks_again(&mut self) -> ModelOperator {
         match self.state.view() {
             Some(view) if view.is_on_hold() => {
                 self.state.reported_hold = Some(true);
-                Operator::Away
+                ModelOperator::Away
             }
-            view => Operator::Hold(view.map(|view| view.hold).unwrap_or_default()),
+            view => ModelOperator::Hold(view.map(|view| view.hold).unwrap_or_default()),
         }
     }
 
-    fn look_in_front(&mut self, sequence: u64, lease: LeaseRef) -> Operator {
+    fn look_in_front(&mut self, sequence: u64, lease: LeaseRef) -> ModelOperator {
         let view = self.seen();
         let is_in_front = !view.is_empty() && view.next().0 == sequence;
-        let takes_any = self.has(Rule::SkipTakesAnyHead) && !view.is_empty();
+        let takes_any = self.has(ViolatedRule::SkipTakesAnyHead) && !view.is_empty();
         if !lease.is_mine(&view) || !(is_in_front || takes_any) {
-            return Operator::SkipRelease(lease);
+            return ModelOperator::SkipRelease(lease);
         }
         if !is_in_front {
             self.state.violates(Violation::Skip);
@@ -162,17 +162,17 @@ impl Next<'_> {
         let DrainBegin::Granted(_, known) = drain_begin(
             AcquiredRef::of(Acquired::Granted((*lease).clone(), (*view).clone())),
             self.state.epoch,
-            Clock::Early,
+            ClockReading::Early,
             self.model.capacity,
         ) else {
             unreachable!()
         };
-        let rows = self.state.item(Item::Delivery(sequence)).into_iter().collect();
+        let rows = self.state.item(ModelItem::Delivery(sequence)).into_iter().collect();
         let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new()));
         // In this model, an operator leaves repeats to a worker.
         match known.front_item() {
-            Front::Delivery(_) => Operator::SkipPark(lease, known),
-            _ => Operator::SkipRelease(lease),
+            Front::Delivery(_) => ModelOperator::SkipPark(lease, known),
+            _ => ModelOperator::SkipRelease(lease),
         }
     }
 }

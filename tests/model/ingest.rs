@@ -1,21 +1,21 @@
 //! Appends of webhooks and redrives.
 
 use crate::{
-    operations::{Op, Reply},
-    protocol::{Hearing, Next, Protocol},
+    operations::{Op, OperationReply},
+    protocol::{Hearing, Protocol, StateBuilder},
     reached::Reached,
-    state::{Append, AppendStep, State},
-    store::{Clock, Item, NonceId, time},
-    without::Rule,
+    state::{Append, AppendStep, ModelState},
+    store::{ClockReading, ModelItem, NonceId, time},
+    without::ViolatedRule,
 };
 use Hearing::{Heard, Lost};
 
 impl Protocol {
     pub fn append_actions(
         &self,
-        state: &State,
+        state: &ModelState,
         append: &Append,
-        write: &mut dyn FnMut(Option<Clock>, Hearing),
+        write: &mut dyn FnMut(Option<ClockReading>, Hearing),
         wake: &mut dyn FnMut(),
     ) {
         let lossy = state.left.lost_replies > 0;
@@ -24,7 +24,8 @@ impl Protocol {
             AppendStep::Claim => {
                 let view = state.view();
                 let timed = view.is_some_and(|view| view.held.is_some() || view.retry_at.is_some());
-                let clocks: &[Clock] = if timed { &[Clock::Early, Clock::Late] } else { &[Clock::Early] };
+                let clocks: &[ClockReading] =
+                    if timed { &[ClockReading::Early, ClockReading::Late] } else { &[ClockReading::Early] };
                 for clock in clocks {
                     for reply in replies {
                         write(Some(*clock), *reply);
@@ -53,22 +54,22 @@ impl Protocol {
     }
 }
 
-impl Next<'_> {
-    pub fn claim(&mut self, append: &mut Append, clock: Clock, reply: Hearing) {
+impl StateBuilder<'_> {
+    pub fn claim(&mut self, append: &mut Append, clock: ClockReading, reply: Hearing) {
         let executed = self.on_entity(Op::Claim(append.drawn()));
         if reply == Lost {
             append.doubt = true;
             return;
         }
-        let Reply::Claimed(sequence, view) = executed.reply else { unreachable!() };
+        let OperationReply::Claimed(sequence, view) = executed.reply else { unreachable!() };
         if !executed.landed {
             self.model.reach(Reached::LostClaimRecognised);
         }
-        let doubt = append.doubt && !self.has(Rule::RetryClaimWithoutDoubt);
+        let doubt = append.doubt && !self.has(ViolatedRule::RetryClaimWithoutDoubt);
         let now = time(self.state.epoch, clock);
         let before = append.known;
         let mut owed = append.known.claimed(&view, doubt, now).and_then(|wake_up| wake_up.token);
-        if self.has(Rule::NoWakeUpInRateWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
+        if self.has(ViolatedRule::NoWakeUpInRateWait) && view.retry_at.is_some_and(|at| at > now) && !doubt {
             append.known = before;
             owed = owed.filter(|_| before.owed);
         }
@@ -82,11 +83,12 @@ impl Next<'_> {
     pub fn put(&mut self, append: &mut Append, reply: Hearing) {
         let AppendStep::Write { sequence, owed, .. } = append.step else { unreachable!() };
         // The envelope keeps the nonce of the append's first claim.
-        let executed = self.on_item(Item::Delivery(sequence), Op::Put(append.id, NonceId(append.author, 0), sequence));
+        let executed =
+            self.on_item(ModelItem::Delivery(sequence), Op::Put(append.id, NonceId(append.author, 0), sequence));
         if reply == Lost {
             return;
         }
-        append.step = AppendStep::Write { sequence, stored: Some(executed.reply == Reply::Stored), owed };
+        append.step = AppendStep::Write { sequence, stored: Some(executed.reply == OperationReply::Stored), owed };
         self.written(append);
     }
 
@@ -99,8 +101,8 @@ impl Next<'_> {
 
     fn written(&mut self, append: &mut Append) {
         let AppendStep::Write { sequence, stored, owed } = append.step else { unreachable!() };
-        let forgets = self.has(Rule::ForgetOwedAfterVoid) && stored == Some(false);
-        let answers = self.has(Rule::AnswerBeforeWakeUp) && stored == Some(true);
+        let forgets = self.has(ViolatedRule::ForgetOwedAfterVoid) && stored == Some(false);
+        let answers = self.has(ViolatedRule::AnswerBeforeWakeUp) && stored == Some(true);
         if owed.is_some() && !forgets && !answers {
             return;
         }

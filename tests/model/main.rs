@@ -86,15 +86,15 @@ use not_run::{is_thorough, not_run};
 use protocol::Protocol;
 use reached::Reached;
 use stateright::{Checker, HasDiscoveries, Model, Path};
-use trace::Trace;
+use trace::ModelTrace;
 use webhook_serializer::time::Env;
-use without::{Changes, Rule};
+use without::{Changes, ViolatedRule};
 
 /// Explores a model, and returns its number of states and a trace for each violated property.
 fn explored(model: Protocol) -> (usize, BTreeMap<&'static str, String>) {
     let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let violated = checker.discoveries().into_iter();
-    let violated = violated.map(|(property, path)| (property, Trace(path.into_vec()).to_string())).collect();
+    let violated = violated.map(|(property, path)| (property, ModelTrace(path.into_vec()).to_string())).collect();
     (checker.unique_state_count(), violated)
 }
 
@@ -153,8 +153,8 @@ fn protocol_holds_in_large_configurations() {
 }
 
 /// Returns a shortest path to a violation of the control's property.
-fn shortest(control: &Control) -> Option<Path<state::State, protocol::Action>> {
-    let changes: Vec<Rule> = control.assumes.iter().copied().chain([control.rule]).collect();
+fn shortest(control: &Control) -> Option<Path<state::ModelState, protocol::ModelAction>> {
+    let changes: Vec<ViolatedRule> = control.assumes.iter().copied().chain([control.rule]).collect();
     let model = Protocol { changes: Changes::of(&changes), ..control.model.clone() };
     // With one thread, breadth-first search finds a shortest path first.
     let wanted = HasDiscoveries::AllOf([control.property].into());
@@ -170,7 +170,7 @@ fn every_counterexample_is_found() {
         let path = path.unwrap_or_else(|| panic!("{}: \"{}\" holds all the same", control.change, control.property));
         let steps = path.clone().into_actions().len();
         if wanted.as_ref().is_some_and(|wanted| control.change.contains(wanted.as_str())) {
-            println!("{}\nviolates \"{}\":\n{}", control.change, control.property, Trace(path.into_vec()));
+            println!("{}\nviolates \"{}\":\n{}", control.change, control.property, ModelTrace(path.into_vec()));
         }
         if steps != control.steps && counts_are_pinned() {
             changed.push(format!("{}: {steps} steps, pinned are {}", control.change, control.steps));
@@ -194,11 +194,14 @@ fn each_counterexample_vanishes_with_its_rule_restored() {
 /// The condition of `fail` on `head` is redundant as long as every settle changes the token.
 #[test]
 fn head_condition_of_fail_operation_is_redundant() {
-    let found = |changes: &[Rule]| {
-        let control = controls().into_iter().find(|control| control.rule == Rule::FailWithoutHead).unwrap();
+    let found = |changes: &[ViolatedRule]| {
+        let control = controls().into_iter().find(|control| control.rule == ViolatedRule::FailWithoutHead).unwrap();
         explored(Protocol { changes: Changes::of(changes), ..control.model })
     };
-    assert_eq!(found(&[Rule::DoubtfulCommitFails]), found(&[Rule::DoubtfulCommitFails, Rule::FailWithoutHead]));
+    assert_eq!(
+        found(&[ViolatedRule::DoubtfulCommitFails]),
+        found(&[ViolatedRule::DoubtfulCommitFails, ViolatedRule::FailWithoutHead])
+    );
 }
 
 #[test]

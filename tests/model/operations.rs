@@ -27,19 +27,19 @@ use webhook_serializer::protocol::{
 use crate::{
     drain::RETENTION,
     store::{
-        AcquiredRef, Clock, DecisionRef, Id, LEASE, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, entity,
-        identity, intern_lease, intern_view, retry_at, time, view_of,
+        AcquiredRef, ClockReading, DecisionRef, LEASE, LeaseRef, ModelId, NonceId, ReceiptRef, RowRef, View, arrival,
+        entity, identity, intern_lease, intern_view, retry_at, time, view_of,
     },
-    without::{Changes, Rule, forget_members, forget_settled},
+    without::{Changes, ViolatedRule, forget_members, forget_settled},
 };
 
 /// An operation of the protocol with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     Claim(NonceId),
-    Put(Id, NonceId, u64),
+    Put(ModelId, NonceId, u64),
     Void(u64),
-    Acquire(LeaseKind, NonceId, Clock),
+    Acquire(LeaseKind, NonceId, ClockReading),
     TakeOver(LeaseKind, NonceId, View),
     Renew(LeaseRef),
     /// The last field is `hands_over`.
@@ -47,7 +47,7 @@ pub enum Op {
     /// The last field says whether the row must stay, because the entity is on hold.
     SettleAndRelease(LeaseRef, DecisionRef, bool),
     Spill(ReceiptRef),
-    Park(Id, u64),
+    Park(ModelId, u64),
     Fail {
         lease: LeaseRef,
         sequence: u64,
@@ -77,7 +77,7 @@ pub enum Op {
 
 /// The outcome of an operation, as its author learns it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reply {
+pub enum OperationReply {
     Claimed(u64, View),
     Stored,
     /// The sequence has a tombstone.
@@ -100,7 +100,7 @@ pub enum Reply {
 pub struct Executed {
     pub row: Option<RowRef>,
     pub landed: bool,
-    pub reply: Reply,
+    pub reply: OperationReply,
 }
 
 type Memo = HashMap<(Changes, u8, Op, Option<RowRef>), Executed>;
@@ -156,19 +156,19 @@ impl Execution {
 
     fn run_append(&self) -> Executed {
         let entity = entity();
-        let now = time(self.epoch, Clock::Early);
+        let now = time(self.epoch, ClockReading::Early);
         let purge_at = now + RETENTION;
         match self.op {
             Op::Claim(drawn) => {
                 let nonce = drawn.nonce();
                 let tail = self.row.and_then(|row| row.number(a::TAIL));
-                let now = if self.changes.has(Rule::RecreatedRowsReuseNumbers) {
-                    time(0, Clock::Early)
+                let now = if self.changes.has(ViolatedRule::RecreatedRowsReuseNumbers) {
+                    time(0, ClockReading::Early)
                 } else {
                     tail.map_or(now, |tail| arrival(tail + 1))
                 };
                 self.with(&Claim { entity, nonce: &nonce, now }, |claimed| {
-                    Reply::Claimed(claimed.sequence.0, intern_view(&claimed.state))
+                    OperationReply::Claimed(claimed.sequence.0, intern_view(&claimed.state))
                 })
             }
             Op::Put(id, drawn, sequence) => {
@@ -188,14 +188,14 @@ impl Execution {
                     purge_at,
                 );
                 self.with(&Put { envelope: &envelope, sequence: Sequence(sequence) }, |outcome| match outcome {
-                    PutOutcome::Stored => Reply::Stored,
-                    PutOutcome::Voided => Reply::Voided,
+                    PutOutcome::Stored => OperationReply::Stored,
+                    PutOutcome::Voided => OperationReply::Voided,
                 })
             }
             Op::Void(sequence) => {
                 self.with(&Void { entity, sequence: Sequence(sequence), purge_at }, |voided| match voided {
-                    Voided::Void => Reply::Voided,
-                    Voided::Filled(_) => Reply::Filled,
+                    Voided::Void => OperationReply::Voided,
+                    Voided::Filled(_) => OperationReply::Filled,
                 })
             }
             other => unreachable!("{other:?}"),
@@ -204,84 +204,86 @@ impl Execution {
 
     fn run_lease(&self) -> Executed {
         let entity = entity();
-        let now = time(self.epoch, Clock::Early);
+        let now = time(self.epoch, ClockReading::Early);
         match self.op {
             Op::Acquire(kind, drawn, clock) => {
                 let request = self.request(kind, drawn, clock);
-                self.with(&request, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
+                self.with(&request, |acquired| OperationReply::Answered(AcquiredRef::of(acquired)))
             }
             Op::TakeOver(kind, drawn, seen) => {
-                let take_over = TakeOver { request: self.request(kind, drawn, Clock::Late), seen: (*seen).clone() };
-                self.with(&take_over, |acquired| Reply::Answered(AcquiredRef::of(acquired)))
+                let take_over =
+                    TakeOver { request: self.request(kind, drawn, ClockReading::Late), seen: (*seen).clone() };
+                self.with(&take_over, |acquired| OperationReply::Answered(AcquiredRef::of(acquired)))
             }
             Op::Renew(lease) => {
                 self.with(&Renew { lease: &lease, now, length: LEASE, wrong: None }, |renewed| match renewed {
-                    Renewed::Renewed(state) => Reply::Goes(lease, intern_view(&state)),
-                    Renewed::Lost => Reply::Lost,
+                    Renewed::Renewed(state) => OperationReply::Goes(lease, intern_view(&state)),
+                    Renewed::Lost => OperationReply::Lost,
                 })
             }
-            Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| Reply::Done),
+            Op::MarkHandOver(lease) => self.with(&MarkHandOver { lease: &lease }, |_| OperationReply::Done),
             Op::YieldToDeliveries(lease) => self.with(&YieldToDeliveries { lease: &lease, now }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                Ended::Lost => Reply::Lost,
+                Ended::Ended(state) => OperationReply::Ended(Some(intern_view(&state))),
+                Ended::Lost => OperationReply::Lost,
             }),
             Op::HandOver(lease, suspected) => {
                 self.with(&HandOver { lease: &lease, suspected, due: now, is_pause: false }, |ended| match ended {
-                    Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                    Ended::Lost => Reply::Lost,
+                    Ended::Ended(state) => OperationReply::Ended(Some(intern_view(&state))),
+                    Ended::Lost => OperationReply::Lost,
                 })
             }
             Op::ReleaseEmpty(lease, is_exclusive, stays) => {
                 let recent = self.row.map(|row| view_of(&row).recent.clone()).unwrap_or_default();
-                let remembers = !is_exclusive || !self.changes.has(Rule::PurgedBeforeItIsForgotten);
+                let remembers = !is_exclusive || !self.changes.has(ViolatedRule::PurgedBeforeItIsForgotten);
                 let recent = if remembers { recent } else { Recent::default() };
                 let retention = if is_exclusive { RETENTION / 100 } else { RETENTION };
                 let purge_at = idle_purge_at(entity, &recent, now, retention).filter(|_| !stays);
                 self.with(&ReleaseEmpty { lease: &lease, purge_at }, |released| match released {
-                    Released::Released => Reply::Ended(None),
-                    Released::Grown(state) => Reply::Grown(intern_view(&state)),
-                    Released::Lost => Reply::Lost,
+                    Released::Released => OperationReply::Ended(None),
+                    Released::Grown(state) => OperationReply::Grown(intern_view(&state)),
+                    Released::Lost => OperationReply::Lost,
                 })
             }
             Op::Release(lease) => self.with(&Release { lease: &lease }, |ended| match ended {
-                Ended::Ended(state) => Reply::Ended(Some(intern_view(&state))),
-                Ended::Lost => Reply::Lost,
+                Ended::Ended(state) => OperationReply::Ended(Some(intern_view(&state))),
+                Ended::Lost => OperationReply::Lost,
             }),
-            Op::Follow(token) => self.with(&Follow { entity, token: FencingToken(token), due: now }, |()| Reply::Done),
-            Op::RequestYield => {
-                self.with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| Reply::Done)
+            Op::Follow(token) => {
+                self.with(&Follow { entity, token: FencingToken(token), due: now }, |()| OperationReply::Done)
             }
+            Op::RequestYield => self
+                .with(&RequestYield { entity, now, until: now + Duration::from_secs(10) }, |()| OperationReply::Done),
             other => unreachable!("{other:?}"),
         }
     }
 
     fn run_delivery(&self) -> Executed {
         let entity = entity();
-        let now = time(self.epoch, Clock::Early);
+        let now = time(self.epoch, ClockReading::Early);
         let purge_at = now + RETENTION;
         match self.op {
             Op::Settle(lease, decision, hands_over) => {
                 let settle = Settle { lease: &lease, decision: &decision, now, length: LEASE, hands_over };
                 self.with(&settle, |settled| match settled {
-                    Settled::Settled(_, state) if self.changes.has(Rule::OneTokenPerDrain) => {
+                    Settled::Settled(_, state) if self.changes.has(ViolatedRule::OneTokenPerDrain) => {
                         held_reply((*lease).clone(), &state)
                     }
                     Settled::Settled(lease, state) => held_reply(lease, &state),
-                    Settled::Lost => Reply::Lost,
+                    Settled::Lost => OperationReply::Lost,
                 })
             }
             Op::SettleAndRelease(lease, decision, stays) => {
                 let purge_at = (!stays).then_some(purge_at);
                 let last = SettleAndRelease { lease: &lease, decision: &decision, purge_at };
                 self.with(&last, |settled| match settled {
-                    SettledAndReleased::Released => Reply::Ended(None),
-                    SettledAndReleased::Grown(state) => Reply::Grown(intern_view(&state)),
-                    SettledAndReleased::Lost => Reply::Lost,
+                    SettledAndReleased::Released => OperationReply::Ended(None),
+                    SettledAndReleased::Grown(state) => OperationReply::Grown(intern_view(&state)),
+                    SettledAndReleased::Lost => OperationReply::Lost,
                 })
             }
             Op::Spill(receipt) => {
                 let spill = Spill::of(entity, &receipt, purge_at).expect("it has a row");
-                self.with(&spill, |()| Reply::Done)
+                self.with(&spill, |()| OperationReply::Done)
             }
             Op::Park(id, sequence) => {
                 // The same row as from `delivery::parked_copy`: the payload, without an end of its retention.
@@ -289,7 +291,7 @@ impl Execution {
                     .with(a::VERSION, webhook_serializer::protocol::format::FORMAT)
                     .with(a::DELIVERY_ID, identity(id).delivery_id.as_str())
                     .with(a::REDRIVE, u32::from(id.redrive));
-                self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| Reply::Done)
+                self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| OperationReply::Done)
             }
             Op::Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry } => {
                 let retry_at = retry.then(|| retry_at(self.epoch));
@@ -304,8 +306,8 @@ impl Execution {
             }
             Op::MarkStart(lease, sequence) => {
                 self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
-                    Marked::Marked => Reply::Done,
-                    Marked::Lost => Reply::Lost,
+                    Marked::Marked => OperationReply::Done,
+                    Marked::Lost => OperationReply::Lost,
                 })
             }
             other => unreachable!("{other:?}"),
@@ -314,7 +316,7 @@ impl Execution {
 
     fn run_operator(&self) -> Executed {
         let entity = entity();
-        let now = time(self.epoch, Clock::Early);
+        let now = time(self.epoch, ClockReading::Early);
         let purge_at = now + RETENTION;
         match self.op {
             Op::Unblock => {
@@ -322,8 +324,8 @@ impl Execution {
                 // late.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
                 self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
-                    Unblocked::Unblocked(_) => Reply::Done,
-                    Unblocked::NotBlocked(_) => Reply::Refused,
+                    Unblocked::Unblocked(_) => OperationReply::Done,
+                    Unblocked::NotBlocked(_) => OperationReply::Refused,
                 })
             }
             Op::Hold(seen) => self.with(&BeginHold { entity, seen, now }, turned),
@@ -333,29 +335,29 @@ impl Execution {
                 let purge_at = may_go.then_some(purge_at);
                 let skip = Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at };
                 self.with(&skip, |skipped| match skipped {
-                    Skipped::Skipped => Reply::Ended(None),
-                    Skipped::Changed(state) => Reply::Grown(intern_view(&state)),
-                    Skipped::Lost => Reply::Lost,
+                    Skipped::Skipped => OperationReply::Ended(None),
+                    Skipped::Changed(state) => OperationReply::Grown(intern_view(&state)),
+                    Skipped::Lost => OperationReply::Lost,
                 })
             }
             Op::Rewind(lease, seen, from) => {
                 let rewind = Rewind { lease: &lease, seen: &seen, from: Sequence(from), since: arrival(from) };
                 self.with(&rewind, |rewound| match rewound {
                     Rewound::Rewound(state) => held_reply((*lease).clone(), &state),
-                    Rewound::Lost => Reply::Lost,
+                    Rewound::Lost => OperationReply::Lost,
                 })
             }
             Op::ForceRelease(seen) => {
                 self.with(&ForceRelease { seen: &seen, record: HolderInfo::new("operator") }, |forced| match forced {
-                    Forced::Released(_) => Reply::Done,
-                    Forced::Changed(_) => Reply::Refused,
+                    Forced::Released(_) => OperationReply::Done,
+                    Forced::Changed(_) => OperationReply::Refused,
                 })
             }
             other => unreachable!("{other:?}"),
         }
     }
 
-    fn request(&self, kind: LeaseKind, drawn: NonceId, clock: Clock) -> Acquire {
+    fn request(&self, kind: LeaseKind, drawn: NonceId, clock: ClockReading) -> Acquire {
         Acquire {
             entity: entity().clone(),
             kind,
@@ -366,7 +368,7 @@ impl Execution {
         }
     }
 
-    fn with<O: Operation>(&self, operation: &O, reply: impl FnOnce(O::Outcome) -> Reply) -> Executed {
+    fn with<O: Operation>(&self, operation: &O, reply: impl FnOnce(O::Outcome) -> OperationReply) -> Executed {
         self.evaluated(operation, operation.write(), reply)
     }
 
@@ -374,7 +376,7 @@ impl Execution {
         &self,
         operation: &O,
         mut write: Write,
-        reply: impl FnOnce(O::Outcome) -> Reply,
+        reply: impl FnOnce(O::Outcome) -> OperationReply,
     ) -> Executed {
         self.change_write(&mut write);
         let before = self.row.map(|row| (*row).clone());
@@ -391,17 +393,17 @@ impl Execution {
                 let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
                 let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");
                 let reply = match (self.op, reply(outcome)) {
-                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(..) | Op::Release(_), Reply::Lost)
-                        if free && self.changes.has(Rule::ReleaseRecognisedWithoutToken) =>
+                    (Op::SettleAndRelease(..) | Op::ReleaseEmpty(..) | Op::Release(_), OperationReply::Lost)
+                        if free && self.changes.has(ViolatedRule::ReleaseRecognisedWithoutToken) =>
                     {
-                        Reply::Ended(None)
+                        OperationReply::Ended(None)
                     }
-                    (Op::SettleAndRelease(lease, ..), Reply::Lost)
+                    (Op::SettleAndRelease(lease, ..), OperationReply::Lost)
                         if free
                             && token == Some(lease.token().next().0)
-                            && self.changes.has(Rule::ReleaseRecognisedWithoutHead) =>
+                            && self.changes.has(ViolatedRule::ReleaseRecognisedWithoutHead) =>
                     {
-                        Reply::Ended(None)
+                        OperationReply::Ended(None)
                     }
                     (_, reply) => reply,
                 };
@@ -413,7 +415,7 @@ impl Execution {
     /// Gives every lease the same end. Whether it seems valid then depends only on the reader's clock.
     fn forget_whose_clock(&self, after: &mut Option<Row>) {
         if let (Op::Acquire(..) | Op::TakeOver(..), Some(row)) = (self.op, after) {
-            row.set(a::EXPIRES_AT, (time(self.epoch, Clock::Early) + LEASE).as_millis());
+            row.set(a::EXPIRES_AT, (time(self.epoch, ClockReading::Early) + LEASE).as_millis());
         }
     }
 
@@ -421,38 +423,38 @@ impl Execution {
         let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
         match self.op {
             Op::Settle(_, decision, _) | Op::SettleAndRelease(_, decision, _) => {
-                if self.changes.has(Rule::PurgedOnHold) {
+                if self.changes.has(ViolatedRule::PurgedOnHold) {
                     drop_hold(&mut write.condition);
                 }
-                if self.changes.has(Rule::GroupRemembersItsLast) {
+                if self.changes.has(ViolatedRule::GroupRemembersItsLast) {
                     forget_members(write, decision.first);
                 }
-                if self.changes.has(Rule::OneTokenPerDrain)
+                if self.changes.has(ViolatedRule::OneTokenPerDrain)
                     && let Action::Update(changes) = &mut write.action
                 {
                     changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
                 }
-                if self.changes.has(Rule::StepOverGaps) {
+                if self.changes.has(ViolatedRule::StepOverGaps) {
                     drop_condition(write, a::HEAD);
                 }
-                if self.changes.has(Rule::PendingOutlivesTheDrain)
+                if self.changes.has(ViolatedRule::PendingOutlivesTheDrain)
                     && let Action::Update(changes) = &mut write.action
                 {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
-                if self.changes.has(Rule::SettleRemembersNothing) {
+                if self.changes.has(ViolatedRule::SettleRemembersNothing) {
                     forget_settled(write);
                 }
-                if self.changes.has(Rule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
+                if self.changes.has(ViolatedRule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
                     drop_condition(write, a::TAIL);
                 }
             }
-            Op::Claim(_) if self.changes.has(Rule::ClaimKeepsPurgeAt) => {
+            Op::Claim(_) if self.changes.has(ViolatedRule::ClaimKeepsPurgeAt) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PURGE_AT));
                 }
             }
-            Op::TakeOver(_, _, seen) if self.changes.has(Rule::CountAttemptWithoutStart) => {
+            Op::TakeOver(_, _, seen) if self.changes.has(ViolatedRule::CountAttemptWithoutStart) => {
                 if let Action::Update(changes) = &mut write.action
                     && !seen.is_started()
                 {
@@ -465,38 +467,40 @@ impl Execution {
                     }
                 }
             }
-            Op::Release(_) | Op::YieldToDeliveries(_) if self.changes.has(Rule::EveryReleaseSaysHandedOver) => {
+            Op::Release(_) | Op::YieldToDeliveries(_) if self.changes.has(ViolatedRule::EveryReleaseSaysHandedOver) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::HANDOVER));
-                    changes.push(Change::set(a::HANDOVER, time(self.epoch, Clock::Early).as_millis()));
+                    changes.push(Change::set(a::HANDOVER, time(self.epoch, ClockReading::Early).as_millis()));
                 }
             }
-            Op::ReleaseEmpty(..) if self.changes.has(Rule::ReleaseWithoutTail) => drop_condition(write, a::HEAD),
-            Op::ReleaseEmpty(..) if self.changes.has(Rule::PurgedOnHold) => drop_hold(&mut write.condition),
-            Op::Hold(_) if self.changes.has(Rule::HoldsUnnumbered) => write.condition = not_on_hold(),
-            Op::Resume(_) if self.changes.has(Rule::HoldsUnnumbered) => {
+            Op::ReleaseEmpty(..) if self.changes.has(ViolatedRule::ReleaseWithoutTail) => {
+                drop_condition(write, a::HEAD)
+            }
+            Op::ReleaseEmpty(..) if self.changes.has(ViolatedRule::PurgedOnHold) => drop_hold(&mut write.condition),
+            Op::Hold(_) if self.changes.has(ViolatedRule::HoldsUnnumbered) => write.condition = not_on_hold(),
+            Op::Resume(_) if self.changes.has(ViolatedRule::HoldsUnnumbered) => {
                 write.condition = Condition::compare(a::HOLD, Comparison::Greater, 0_u32);
             }
-            Op::Rewind(_, seen, _) if self.changes.has(Rule::RewindWithoutLease) => {
+            Op::Rewind(_, seen, _) if self.changes.has(ViolatedRule::RewindWithoutLease) => {
                 write.condition = Condition::equal(a::HEAD, seen.head.0);
             }
-            Op::Spill(receipt) if self.changes.has(Rule::OlderRunDecides) => {
+            Op::Spill(receipt) if self.changes.has(ViolatedRule::OlderRunDecides) => {
                 write.condition = Condition::Any(vec![
                     Condition::absent(a::ITEM),
                     Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),
                 ]);
             }
-            Op::Void(_) if self.changes.has(Rule::VoidUnconditionally) => write.condition = Condition::Always,
-            Op::Fail { .. } if self.changes.has(Rule::FailWithoutHead) => drop_condition(write, a::HEAD),
+            Op::Void(_) if self.changes.has(ViolatedRule::VoidUnconditionally) => write.condition = Condition::Always,
+            Op::Fail { .. } if self.changes.has(ViolatedRule::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}
         }
     }
 }
 
-fn turned(turned: HoldChanged) -> Reply {
+fn turned(turned: HoldChanged) -> OperationReply {
     match turned {
-        HoldChanged::Done(_) => Reply::Done,
-        HoldChanged::Changed(_) => Reply::Refused,
+        HoldChanged::Done(_) => OperationReply::Done,
+        HoldChanged::Changed(_) => OperationReply::Refused,
     }
 }
 
@@ -518,13 +522,13 @@ fn strip(condition: &mut Condition, name: &str) {
     }
 }
 
-fn held_reply(lease: Lease, state: &EntityState) -> Reply {
-    Reply::Goes(intern_lease(lease), intern_view(state))
+fn held_reply(lease: Lease, state: &EntityState) -> OperationReply {
+    OperationReply::Goes(intern_lease(lease), intern_view(state))
 }
 
-fn failed_reply(failed: Failed) -> Reply {
+fn failed_reply(failed: Failed) -> OperationReply {
     match failed {
-        Failed::Counted => Reply::Ended(None),
-        Failed::Lost => Reply::Lost,
+        Failed::Counted => OperationReply::Ended(None),
+        Failed::Lost => OperationReply::Lost,
     }
 }

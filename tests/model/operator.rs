@@ -7,11 +7,11 @@ use webhook_serializer::{
 
 use crate::{
     operations::Op,
-    protocol::{Action, Hearing, Next, Protocol},
+    protocol::{Hearing, ModelAction, Protocol, StateBuilder},
     reached::Reached,
-    state::{Append, AppendStep, Operator, State, Violation},
-    store::{Clock, Id, Item, ReceiptRef, RowRef, delivery_at, receipt_at, view_of},
-    without::Rule,
+    state::{Append, AppendStep, ModelOperator, ModelState, Violation},
+    store::{ClockReading, ModelId, ModelItem, ReceiptRef, RowRef, delivery_at, receipt_at, view_of},
+    without::ViolatedRule,
 };
 use Hearing::{Heard, Lost};
 
@@ -19,167 +19,168 @@ use Hearing::{Heard, Lost};
 const OPERATOR: u8 = 90;
 
 impl Protocol {
-    pub fn operator_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn operator_actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         let replies: &[Hearing] = if state.left.lost_replies > 0 { &[Heard, Lost] } else { &[Heard] };
         match &state.operator {
-            Operator::Away => {
+            ModelOperator::Away => {
                 let view = state.row.map(|row| view_of(&row));
                 if state.left.redrives > 0 {
                     for (item, row) in &state.inbox {
-                        if let Item::Parked(sequence) = item {
+                        if let ModelItem::Parked(sequence) = item {
                             let id = delivery_at(row).expect("a delivery");
-                            actions.push(Action::Redrive(*sequence, id));
+                            actions.push(ModelAction::Redrive(*sequence, id));
                         }
                     }
                 }
                 if state.left.unblocks > 0 && view.is_some_and(|view| view.blocked.is_some()) {
-                    actions.push(Action::Unblock);
+                    actions.push(ModelAction::Unblock);
                 }
                 if state.left.forced_releases > 0 && view.is_some_and(|view| view.held.is_some()) {
-                    actions.push(Action::ForceRelease);
+                    actions.push(ModelAction::ForceRelease);
                 }
                 self.stop_actions(state, actions);
                 self.rewind_actions(state, actions);
                 return;
             }
-            Operator::Redrive(_, append) => {
+            ModelOperator::Redrive(_, append) => {
                 let mut wakes = false;
                 self.append_actions(
                     state,
                     append,
-                    &mut |clock, reply| actions.push(Action::Operate(clock.unwrap_or(Clock::Early), reply)),
+                    &mut |clock, reply| actions.push(ModelAction::Operate(clock.unwrap_or(ClockReading::Early), reply)),
                     &mut || wakes = true,
                 );
                 if wakes {
-                    actions.push(Action::OperateWakeUp);
+                    actions.push(ModelAction::OperateWakeUp);
                 }
             }
-            Operator::Check(..) | Operator::Forget(..) | Operator::Wake => {
-                actions.push(Action::Operate(Clock::Early, Heard));
+            ModelOperator::Check(..) | ModelOperator::Forget(..) | ModelOperator::Wake => {
+                actions.push(ModelAction::Operate(ClockReading::Early, Heard));
             }
-            Operator::SkipLook(..) | Operator::RewindLook(..) | Operator::EndLook(_) => {
-                actions.push(Action::Operate(Clock::Early, Heard))
+            ModelOperator::SkipLook(..) | ModelOperator::RewindLook(..) | ModelOperator::EndLook(_) => {
+                actions.push(ModelAction::Operate(ClockReading::Early, Heard))
             }
-            Operator::Hold(_)
-            | Operator::Resume(_)
-            | Operator::SkipSettle(..)
-            | Operator::RewindWrite(..)
-            | Operator::EndSettle(..) => {
-                actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
+            ModelOperator::Hold(_)
+            | ModelOperator::Resume(_)
+            | ModelOperator::SkipSettle(..)
+            | ModelOperator::RewindWrite(..)
+            | ModelOperator::EndSettle(..) => {
+                actions.extend(replies.iter().map(|reply| ModelAction::Operate(ClockReading::Early, *reply)));
                 if state.left.late_writes > 0 {
-                    actions.push(Action::OperateLate);
+                    actions.push(ModelAction::OperateLate);
                 }
             }
-            Operator::VoidExpired(_)
-            | Operator::Unblock
-            | Operator::Force(_)
-            | Operator::SkipAcquire(..)
-            | Operator::SkipPark(..)
-            | Operator::SkipRelease(_)
-            | Operator::RewindAcquire(..)
-            | Operator::RewindSpill(..)
-            | Operator::RewindRelease(_)
-            | Operator::EndAcquire(_) => {
-                actions.extend(replies.iter().map(|reply| Action::Operate(Clock::Early, *reply)));
+            ModelOperator::VoidExpired(_)
+            | ModelOperator::Unblock
+            | ModelOperator::Force(_)
+            | ModelOperator::SkipAcquire(..)
+            | ModelOperator::SkipPark(..)
+            | ModelOperator::SkipRelease(_)
+            | ModelOperator::RewindAcquire(..)
+            | ModelOperator::RewindSpill(..)
+            | ModelOperator::RewindRelease(_)
+            | ModelOperator::EndAcquire(_) => {
+                actions.extend(replies.iter().map(|reply| ModelAction::Operate(ClockReading::Early, *reply)));
             }
         }
         // An operator that dies between its write and its wake-up has not reported that it is done.
-        if state.left.ingest_crashes > 0 && !matches!(state.operator, Operator::Wake) {
-            actions.push(Action::OperatorDies);
+        if state.left.ingest_crashes > 0 && !matches!(state.operator, ModelOperator::Wake) {
+            actions.push(ModelAction::OperatorDies);
         }
     }
 }
 
-impl Next<'_> {
-    pub fn operate(&mut self, clock: Clock, reply: Hearing) {
+impl StateBuilder<'_> {
+    pub fn operate(&mut self, clock: ClockReading, reply: Hearing) {
         let heard = reply == Heard;
         match self.state.operator.clone() {
-            Operator::Away => {}
-            Operator::Check(sequence, id) => self.check_parked(sequence, id),
-            Operator::Redrive(sequence, mut append) => {
+            ModelOperator::Away => {}
+            ModelOperator::Check(sequence, id) => self.check_parked(sequence, id),
+            ModelOperator::Redrive(sequence, mut append) => {
                 match append.step {
                     AppendStep::Claim => self.claim(&mut append, clock, reply),
                     _ => self.put(&mut append, reply),
                 }
                 self.redriven(sequence, append);
             }
-            Operator::Forget(sequence, append) => self.forget(sequence, append),
-            Operator::VoidExpired(sequence) => {
-                self.on_item(Item::Delivery(sequence), Op::Void(sequence));
+            ModelOperator::Forget(sequence, append) => self.forget(sequence, append),
+            ModelOperator::VoidExpired(sequence) => {
+                self.on_item(ModelItem::Delivery(sequence), Op::Void(sequence));
                 if heard {
-                    self.state.operator = Operator::Unblock;
+                    self.state.operator = ModelOperator::Unblock;
                 }
             }
-            Operator::Unblock => {
+            ModelOperator::Unblock => {
                 self.on_entity(Op::Unblock);
                 if heard {
                     self.model.reach(Reached::Unblock);
-                    let silent = self.has(Rule::UnblockWithoutWakeUp);
-                    self.state.operator = if silent { Operator::Away } else { Operator::Wake };
+                    let silent = self.has(ViolatedRule::UnblockWithoutWakeUp);
+                    self.state.operator = if silent { ModelOperator::Away } else { ModelOperator::Wake };
                 }
             }
-            Operator::Wake => {
+            ModelOperator::Wake => {
                 self.state.queue.push((None, false));
-                self.state.operator = Operator::Away;
+                self.state.operator = ModelOperator::Away;
             }
-            Operator::Force(seen) => {
+            ModelOperator::Force(seen) => {
                 let executed = self.on_entity(Op::ForceRelease(seen));
                 if heard {
                     self.model.reach(Reached::Forced);
                     // This wake-up only saves time: the former holder owes one too.
-                    self.state.operator = Operator::Away;
+                    self.state.operator = ModelOperator::Away;
                     let _ = executed;
                 }
             }
-            operator @ (Operator::Hold(_)
-            | Operator::Resume(_)
-            | Operator::SkipAcquire(..)
-            | Operator::SkipLook(..)
-            | Operator::SkipPark(..)
-            | Operator::SkipSettle(..)
-            | Operator::SkipRelease(_)) => self.stops(operator, heard),
+            operator @ (ModelOperator::Hold(_)
+            | ModelOperator::Resume(_)
+            | ModelOperator::SkipAcquire(..)
+            | ModelOperator::SkipLook(..)
+            | ModelOperator::SkipPark(..)
+            | ModelOperator::SkipSettle(..)
+            | ModelOperator::SkipRelease(_)) => self.stops(operator, heard),
             operator => self.rewinds(operator, heard),
         }
     }
 
-    fn check_parked(&mut self, sequence: u64, id: Id) {
-        if !self.has(Rule::RedriveWithoutLookup) {
+    fn check_parked(&mut self, sequence: u64, id: ModelId) {
+        if !self.has(ViolatedRule::RedriveWithoutLookup) {
             // Production reads twice. One read is enough here, because settled deliveries do not
             // change.
             let settled = match operator::parked_outcome(self.state.view().as_deref(), Sequence(sequence)) {
                 ParkedOutcome::Undecided => {
-                    self.state.operator = Operator::Away;
+                    self.state.operator = ModelOperator::Away;
                     return;
                 }
                 ParkedOutcome::Forgotten => None,
                 ParkedOutcome::Settled(settlement) => Some(settlement),
-                ParkedOutcome::InReceiptRow => self.state.item(Item::Receipt(id)).map(|row| receipt_at(&row).1),
+                ParkedOutcome::InReceiptRow => self.state.item(ModelItem::Receipt(id)).map(|row| receipt_at(&row).1),
             };
             if !is_redrivable(settled) {
                 self.model.reach(Reached::ParkedAndApplied);
                 if self.state.before(sequence).is_some_and(|last| last.settlement == Settlement::Parked) {
                     self.state.violates(Violation::Loss);
                 }
-                self.state.store(Item::Parked(sequence), None);
-                self.state.operator = Operator::Away;
+                self.state.store(ModelItem::Parked(sequence), None);
+                self.state.operator = ModelOperator::Away;
                 return;
             }
         }
-        let redrive = if self.has(Rule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
-        let append = Append::new(Id { redrive, ..id }, OPERATOR + self.state.left.redrives);
-        self.state.operator = if self.has(Rule::RedriveForgetsFirst) {
-            Operator::Forget(sequence, Some(append))
+        let redrive = if self.has(ViolatedRule::RedriveKeepsItsNumber) { id.redrive } else { id.redrive + 1 };
+        let append = Append::new(ModelId { redrive, ..id }, OPERATOR + self.state.left.redrives);
+        self.state.operator = if self.has(ViolatedRule::RedriveForgetsFirst) {
+            ModelOperator::Forget(sequence, Some(append))
         } else {
-            Operator::Redrive(sequence, append)
+            ModelOperator::Redrive(sequence, append)
         };
     }
 
     fn forget(&mut self, sequence: u64, append: Option<Append>) {
-        let parked = self.state.item(Item::Parked(sequence)).and_then(|row| delivery_at(&row));
+        let parked = self.state.item(ModelItem::Parked(sequence)).and_then(|row| delivery_at(&row));
         if let Some(parked) = parked {
-            let again = Id { redrive: parked.redrive + 1, ..parked };
-            let stands =
-                |(item, row): &(Item, RowRef)| matches!(item, Item::Delivery(_)) && delivery_at(row) == Some(again);
+            let again = ModelId { redrive: parked.redrive + 1, ..parked };
+            let stands = |(item, row): &(ModelItem, RowRef)| {
+                matches!(item, ModelItem::Delivery(_)) && delivery_at(row) == Some(again)
+            };
             let applied = |other: &ReceiptRef| {
                 other.id().is_some_and(|id| id.delivery == parked.delivery) && other.settlement == Settlement::Applied
             };
@@ -187,18 +188,18 @@ impl Next<'_> {
                 self.state.violates(Violation::Loss);
             }
         }
-        self.state.store(Item::Parked(sequence), None);
+        self.state.store(ModelItem::Parked(sequence), None);
         self.state.operator = match append {
-            Some(append) => Operator::Redrive(sequence, append),
-            None => Operator::Away,
+            Some(append) => ModelOperator::Redrive(sequence, append),
+            None => ModelOperator::Away,
         };
     }
 
     pub fn redriven(&mut self, sequence: u64, append: Append) {
         self.state.operator = match append.step {
-            AppendStep::Answered(_) => Operator::Forget(sequence, None),
-            AppendStep::Ended => Operator::Away,
-            _ => Operator::Redrive(sequence, append),
+            AppendStep::Answered(_) => ModelOperator::Forget(sequence, None),
+            AppendStep::Ended => ModelOperator::Away,
+            _ => ModelOperator::Redrive(sequence, append),
         };
     }
 
@@ -222,7 +223,7 @@ impl Next<'_> {
             // The receipts must not be forgotten yet.
             return;
         }
-        self.state.inbox.retain(|(item, _)| matches!(item, Item::Parked(_)));
+        self.state.inbox.retain(|(item, _)| matches!(item, ModelItem::Parked(_)));
         let ids = self.state.settled.drain(..).filter_map(|receipt| receipt.id());
         self.state.forgotten.extend(ids);
         self.state.committed.clear();

@@ -20,9 +20,9 @@ use webhook_serializer::{
 use crate::{
     audit::properties,
     reached::Reached,
-    state::{Append, AppendStep, Budget, Exclusive, Message, Operator, State, Step, Worker},
-    store::{Clock, Id, NonceId},
-    without::{Changes, Rule},
+    state::{Append, AppendStep, Budget, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, WorkerStep},
+    store::{ClockReading, ModelId, NonceId},
+    without::{Changes, ViolatedRule},
 };
 
 /// A configuration: the deliveries, the setting, and the possible faults.
@@ -85,7 +85,7 @@ pub enum Hearing {
 
 /// How a handler ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Answer {
+pub enum HandlerAnswer {
     Done,
     Fails,
     TimesOut,
@@ -93,28 +93,28 @@ pub enum Answer {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    Claim(usize, Clock, Hearing),
+pub enum ModelAction {
+    Claim(usize, ClockReading, Hearing),
     Put(usize, Hearing),
     SendOwed(usize),
     IngestDies(usize),
     Receive(usize, usize),
     ReceiveCopy(usize),
-    Work(usize, Clock, Hearing),
+    Work(usize, ClockReading, Hearing),
     RowWork(usize, Hearing),
     ReceiptWork(usize, Hearing),
     GapIsFilled(usize),
     GapMayHaveExpired(usize),
     StopsEarly(usize),
     StoreIsOut(usize),
-    HandlerEnds(usize, Answer),
+    HandlerEnds(usize, HandlerAnswer),
     RenewalFails(usize),
     WorkerDies(usize),
     LateEffect(usize),
-    Exclusive(Clock, Hearing),
+    Exclusive(ClockReading, Hearing),
     ExclusiveLeaves,
     ExclusiveDies,
-    Redrive(u64, Id),
+    Redrive(u64, ModelId),
     Unblock,
     ForceRelease,
     PutOnHold,
@@ -122,7 +122,7 @@ pub enum Action {
     Skip(u64),
     Rewind(u64),
     EndRewind,
-    Operate(Clock, Hearing),
+    Operate(ClockReading, Hearing),
     OperateWakeUp,
     /// The operator's write is delayed, and the operator sends it again.
     OperateLate,
@@ -134,9 +134,9 @@ pub enum Action {
 use Hearing::Lost;
 
 /// A state under construction.
-pub struct Next<'a> {
+pub struct StateBuilder<'a> {
     pub model: &'a Protocol,
-    pub state: State,
+    pub state: ModelState,
 }
 
 impl Protocol {
@@ -146,34 +146,36 @@ impl Protocol {
 }
 
 impl Model for Protocol {
-    type State = State;
-    type Action = Action;
+    type State = ModelState;
+    type Action = ModelAction;
 
-    fn init_states(&self) -> Vec<State> {
+    fn init_states(&self) -> Vec<ModelState> {
         let arrivals = (0_u8..).zip(self.arrivals);
         let mut workers = vec![None; self.workers];
         if self.stray {
             let drawn = NonceId(100, 0);
-            let again = self.counts_are_shown && !self.may_be_back && !self.changes.has(Rule::RedeliveryAcquiresAtOnce);
+            let again =
+                self.counts_are_shown && !self.may_be_back && !self.changes.has(ViolatedRule::RedeliveryAcquiresAtOnce);
             let step = match again {
-                true => Step::SendFresh,
-                false if self.may_be_back && !self.changes.has(Rule::AcquireAfterVisibilityTimeout) => {
-                    Step::Requeue(None)
+                true => WorkerStep::SendFresh,
+                false if self.may_be_back && !self.changes.has(ViolatedRule::AcquireAfterVisibilityTimeout) => {
+                    WorkerStep::Requeue(None)
                 }
-                false => Step::Acquire(drawn),
+                false => WorkerStep::Acquire(drawn),
             };
-            workers[0] = Some(Worker { message: Message::Deleted, token: None, is_replaced: again, step, drain: None });
+            workers[0] =
+                Some(ModelWorker { message: HeldMessage::Deleted, token: None, is_replaced: again, step, drain: None });
         }
-        vec![State {
+        vec![ModelState {
             left: self.budget,
             epoch: 0,
             row: None,
             inbox: Vec::new(),
             queue: Vec::new(),
-            appends: arrivals.map(|(author, id)| Append::new(Id { delivery: *id, redrive: 0 }, author)).collect(),
+            appends: arrivals.map(|(author, id)| Append::new(ModelId { delivery: *id, redrive: 0 }, author)).collect(),
             workers,
             exclusive: Exclusive::Away,
-            operator: Operator::Away,
+            operator: ModelOperator::Away,
             receiver: (0, 0),
             late: Vec::new(),
             settled: Vec::new(),
@@ -192,7 +194,7 @@ impl Model for Protocol {
         }]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         if state.violations != 0 {
             return;
         }
@@ -208,33 +210,33 @@ impl Model for Protocol {
                 append,
                 &mut |clock, reply| {
                     actions.push(match clock {
-                        Some(clock) => Action::Claim(number, clock, reply),
-                        None => Action::Put(number, reply),
+                        Some(clock) => ModelAction::Claim(number, clock, reply),
+                        None => ModelAction::Put(number, reply),
                     })
                 },
                 &mut || wakes = true,
             );
             if wakes {
-                actions.push(Action::SendOwed(number));
+                actions.push(ModelAction::SendOwed(number));
             }
             if state.left.ingest_crashes > 0 && !append.is_over() && append.has_begun() {
-                actions.push(Action::IngestDies(number));
+                actions.push(ModelAction::IngestDies(number));
             }
         }
         for number in 0..state.workers.len() {
             self.work_actions(state, number, actions);
         }
-        actions.extend((0..state.late.len()).map(Action::LateEffect));
+        actions.extend((0..state.late.len()).map(ModelAction::LateEffect));
         self.exclusive_actions(state, actions);
         self.operator_actions(state, actions);
-        actions.extend((0..state.late_writes.len()).map(Action::LateWrite));
+        actions.extend((0..state.late_writes.len()).map(ModelAction::LateWrite));
         if state.left.purges > 0 && state.row.is_some_and(|row| row.get(a::PURGE_AT).is_some()) {
-            actions.push(Action::Purge);
+            actions.push(ModelAction::Purge);
         }
     }
 
-    fn next_state(&self, state: &State, action: Action) -> Option<State> {
-        let mut next = Next { model: self, state: state.clone() };
+    fn next_state(&self, state: &ModelState, action: ModelAction) -> Option<ModelState> {
+        let mut next = StateBuilder { model: self, state: state.clone() };
         next.take(action);
         next.state.forget_old_tokens();
         (next.state != *state).then_some(next.state)
@@ -245,74 +247,74 @@ impl Model for Protocol {
     }
 }
 
-impl Next<'_> {
-    pub fn has(&self, rule: Rule) -> bool {
+impl StateBuilder<'_> {
+    pub fn has(&self, rule: ViolatedRule) -> bool {
         self.model.changes.has(rule)
     }
 
-    fn take(&mut self, action: Action) {
-        if let Action::Claim(.., Lost)
-        | Action::Put(_, Lost)
-        | Action::Work(.., Lost)
-        | Action::RowWork(_, Lost)
-        | Action::ReceiptWork(_, Lost)
-        | Action::Exclusive(_, Lost)
-        | Action::Operate(_, Lost) = action
+    fn take(&mut self, action: ModelAction) {
+        if let ModelAction::Claim(.., Lost)
+        | ModelAction::Put(_, Lost)
+        | ModelAction::Work(.., Lost)
+        | ModelAction::RowWork(_, Lost)
+        | ModelAction::ReceiptWork(_, Lost)
+        | ModelAction::Exclusive(_, Lost)
+        | ModelAction::Operate(_, Lost) = action
         {
             self.state.left.lost_replies -= 1;
         }
         match action {
-            Action::Claim(number, ..)
-            | Action::Put(number, _)
-            | Action::SendOwed(number)
-            | Action::IngestDies(number) => {
+            ModelAction::Claim(number, ..)
+            | ModelAction::Put(number, _)
+            | ModelAction::SendOwed(number)
+            | ModelAction::IngestDies(number) => {
                 self.ingest(number, action);
             }
-            Action::Receive(number, at) => {
+            ModelAction::Receive(number, at) => {
                 let (token, again) = self.state.queue.remove(at);
-                self.receive(number, Message::Own, token, again);
+                self.receive(number, HeldMessage::Own, token, again);
             }
-            Action::ReceiveCopy(number) => {
+            ModelAction::ReceiveCopy(number) => {
                 self.state.left.copies -= 1;
                 let mut others = self.state.workers.iter().flatten();
-                let token = others.find(|other| other.message == Message::Own).and_then(|other| other.token);
-                self.receive(number, Message::Copy, token, self.model.counts_are_shown);
+                let token = others.find(|other| other.message == HeldMessage::Own).and_then(|other| other.token);
+                self.receive(number, HeldMessage::Copy, token, self.model.counts_are_shown);
             }
-            Action::WorkerDies(number) => {
+            ModelAction::WorkerDies(number) => {
                 self.state.left.worker_crashes -= 1;
                 self.finish(number, false);
             }
-            Action::LateEffect(number) => {
+            ModelAction::LateEffect(number) => {
                 let (token, sequence) = self.state.late.remove(number);
                 self.effect(token, sequence);
             }
-            Action::Exclusive(clock, reply) => self.take_exclusive_step(clock, reply),
-            Action::ExclusiveLeaves => self.state.exclusive = Exclusive::Away,
-            Action::ExclusiveDies => {
+            ModelAction::Exclusive(clock, reply) => self.take_exclusive_step(clock, reply),
+            ModelAction::ExclusiveLeaves => self.state.exclusive = Exclusive::Away,
+            ModelAction::ExclusiveDies => {
                 self.state.left.exclusive_crashes -= 1;
                 self.state.exclusive = Exclusive::Away;
             }
-            Action::Purge => self.purge(),
-            Action::Work(number, ..)
-            | Action::StoreIsOut(number)
-            | Action::RowWork(number, _)
-            | Action::ReceiptWork(number, _)
-            | Action::GapIsFilled(number)
-            | Action::GapMayHaveExpired(number)
-            | Action::StopsEarly(number)
-            | Action::HandlerEnds(number, _)
-            | Action::RenewalFails(number) => self.take_work_step(number, action),
+            ModelAction::Purge => self.purge(),
+            ModelAction::Work(number, ..)
+            | ModelAction::StoreIsOut(number)
+            | ModelAction::RowWork(number, _)
+            | ModelAction::ReceiptWork(number, _)
+            | ModelAction::GapIsFilled(number)
+            | ModelAction::GapMayHaveExpired(number)
+            | ModelAction::StopsEarly(number)
+            | ModelAction::HandlerEnds(number, _)
+            | ModelAction::RenewalFails(number) => self.take_work_step(number, action),
             operator => self.take_operator_step(operator),
         }
     }
 
-    fn ingest(&mut self, number: usize, action: Action) {
+    fn ingest(&mut self, number: usize, action: ModelAction) {
         let mut append = self.state.appends[number].clone();
         match action {
-            Action::Claim(_, clock, reply) => self.claim(&mut append, clock, reply),
-            Action::Put(_, reply) => self.put(&mut append, reply),
-            Action::SendOwed(_) => self.send_owed(&mut append),
-            Action::IngestDies(_) => {
+            ModelAction::Claim(_, clock, reply) => self.claim(&mut append, clock, reply),
+            ModelAction::Put(_, reply) => self.put(&mut append, reply),
+            ModelAction::SendOwed(_) => self.send_owed(&mut append),
+            ModelAction::IngestDies(_) => {
                 self.state.left.ingest_crashes -= 1;
                 append.step = AppendStep::Ended;
             }
@@ -321,7 +323,7 @@ impl Next<'_> {
         self.state.appends[number] = append;
     }
 
-    fn take_work_step(&mut self, number: usize, action: Action) {
+    fn take_work_step(&mut self, number: usize, action: ModelAction) {
         let mut worker = self.state.workers[number].take().expect("at work");
         let mut over = self.work(number, &mut worker, action);
         if over.is_none() {
@@ -333,56 +335,56 @@ impl Next<'_> {
         }
     }
 
-    fn take_operator_step(&mut self, action: Action) {
+    fn take_operator_step(&mut self, action: ModelAction) {
         match action {
-            Action::Redrive(sequence, id) => {
+            ModelAction::Redrive(sequence, id) => {
                 self.state.left.redrives -= 1;
                 self.model.reach(Reached::Redrive);
-                self.state.operator = Operator::Check(sequence, id);
+                self.state.operator = ModelOperator::Check(sequence, id);
             }
-            Action::Unblock => {
+            ModelAction::Unblock => {
                 self.state.left.unblocks -= 1;
                 let view = self.state.view().expect("blocked");
                 self.state.operator = match view.blocked {
-                    Some(BlockReason::Expired) => Operator::VoidExpired(view.next().0),
-                    _ => Operator::Unblock,
+                    Some(BlockReason::Expired) => ModelOperator::VoidExpired(view.next().0),
+                    _ => ModelOperator::Unblock,
                 };
             }
-            Action::ForceRelease => {
+            ModelAction::ForceRelease => {
                 self.state.left.forced_releases -= 1;
-                self.state.operator = Operator::Force(self.state.view().expect("held"));
+                self.state.operator = ModelOperator::Force(self.state.view().expect("held"));
             }
-            Action::PutOnHold | Action::Resume | Action::Skip(_) => self.wants(action),
-            Action::Rewind(from) => self.state.operator = self.wants_rewind(from),
-            Action::EndRewind => self.state.operator = self.wants_end(),
-            Action::OperateLate => self.sends_late(),
-            Action::LateWrite(number) => {
+            ModelAction::PutOnHold | ModelAction::Resume | ModelAction::Skip(_) => self.wants(action),
+            ModelAction::Rewind(from) => self.state.operator = self.wants_rewind(from),
+            ModelAction::EndRewind => self.state.operator = self.wants_end(),
+            ModelAction::OperateLate => self.sends_late(),
+            ModelAction::LateWrite(number) => {
                 let op = self.state.late_writes.remove(number);
                 self.on_entity(op);
             }
-            Action::Operate(clock, reply) => self.operate(clock, reply),
-            Action::OperateWakeUp => {
-                if let Operator::Redrive(sequence, mut append) = self.state.operator.clone() {
+            ModelAction::Operate(clock, reply) => self.operate(clock, reply),
+            ModelAction::OperateWakeUp => {
+                if let ModelOperator::Redrive(sequence, mut append) = self.state.operator.clone() {
                     self.send_owed(&mut append);
                     self.redriven(sequence, append);
                 }
             }
-            Action::OperatorDies => {
+            ModelAction::OperatorDies => {
                 self.state.left.ingest_crashes -= 1;
-                if let Operator::Hold(_) | Operator::Resume(_) = self.state.operator {
+                if let ModelOperator::Hold(_) | ModelOperator::Resume(_) = self.state.operator {
                     self.state.reported_hold = None;
                 }
                 // The operator sent this delayed wake-up before its write.
-                if let Operator::Resume(_)
-                | Operator::SkipSettle(..)
-                | Operator::RewindWrite(..)
-                | Operator::RewindRelease(_)
-                | Operator::EndSettle(..)
-                | Operator::Unblock = self.state.operator
+                if let ModelOperator::Resume(_)
+                | ModelOperator::SkipSettle(..)
+                | ModelOperator::RewindWrite(..)
+                | ModelOperator::RewindRelease(_)
+                | ModelOperator::EndSettle(..)
+                | ModelOperator::Unblock = self.state.operator
                 {
                     self.state.queue.push((None, false));
                 }
-                self.state.operator = Operator::Away;
+                self.state.operator = ModelOperator::Away;
             }
             other => unreachable!("{other:?} is not a step of an operator"),
         }

@@ -14,31 +14,32 @@ use webhook_serializer::{
 
 use crate::{
     drain::{DrainBegin, RETENTION, drain_begin},
-    operations::{Op, Reply},
-    protocol::{Action, Next, Protocol},
+    operations::{Op, OperationReply},
+    protocol::{ModelAction, Protocol, StateBuilder},
     reached::Reached,
-    state::{Operator, State, Violation},
+    state::{ModelOperator, ModelState, Violation},
     store::{
-        Clock, DecisionRef, Item, LeaseRef, NonceId, ReceiptRef, View, arrival, entity, intern_decision, intern_receipt,
+        ClockReading, DecisionRef, LeaseRef, ModelItem, NonceId, ReceiptRef, View, arrival, entity, intern_decision,
+        intern_receipt,
     },
-    without::Rule,
+    without::ViolatedRule,
 };
 
 impl Protocol {
-    pub fn rewind_actions(&self, state: &State, actions: &mut Vec<Action>) {
+    pub fn rewind_actions(&self, state: &ModelState, actions: &mut Vec<ModelAction>) {
         let Some(view) = state.view() else { return };
-        let is_there = |at: &u64| state.item(Item::Delivery(*at)).is_some();
+        let is_there = |at: &u64| state.item(ModelItem::Delivery(*at)).is_some();
         if state.left.rewinds > 0 {
-            let back = (0..=view.head.0).rev().take_while(is_there).map(Action::Rewind);
+            let back = (0..=view.head.0).rev().take_while(is_there).map(ModelAction::Rewind);
             actions.extend(back);
         }
         if state.left.rewind_ends > 0 && state.rewound.iter().any(|at| *at > view.head.0) {
-            actions.push(Action::EndRewind);
+            actions.push(ModelAction::EndRewind);
         }
     }
 }
 
-impl State {
+impl ModelState {
     /// Returns how many times this sequence was rewound.
     fn runs(&self, sequence: u64) -> usize {
         self.rewound.iter().filter(|at| **at == sequence).count()
@@ -66,7 +67,7 @@ impl State {
     }
 }
 
-impl Next<'_> {
+impl StateBuilder<'_> {
     /// Records a rewind from this head.
     pub fn is_rewound(&mut self, from: u64, head: u64) {
         self.model.reach(Reached::Rewound);
@@ -93,81 +94,83 @@ impl Next<'_> {
         }
     }
 
-    pub fn wants_rewind(&mut self, from: u64) -> Operator {
+    pub fn wants_rewind(&mut self, from: u64) -> ModelOperator {
         self.state.left.rewinds -= 1;
         self.state.rewinds_wanted += 1;
-        Operator::RewindAcquire(from, self.unused(80))
+        ModelOperator::RewindAcquire(from, self.unused(80))
     }
 
-    pub fn wants_end(&mut self) -> Operator {
+    pub fn wants_end(&mut self) -> ModelOperator {
         self.state.left.rewind_ends -= 1;
-        Operator::EndAcquire(self.unused(85))
+        ModelOperator::EndAcquire(self.unused(85))
     }
 
-    pub fn rewinds(&mut self, operator: Operator, heard: bool) {
+    pub fn rewinds(&mut self, operator: ModelOperator, heard: bool) {
         self.state.operator = match operator {
-            Operator::RewindAcquire(from, drawn) => match self.asks(drawn, Clock::Early) {
+            ModelOperator::RewindAcquire(from, drawn) => match self.asks(drawn, ClockReading::Early) {
                 _ if !heard => return,
-                Some(lease) => Operator::RewindLook(from, lease),
-                None => Operator::Away,
+                Some(lease) => ModelOperator::RewindLook(from, lease),
+                None => ModelOperator::Away,
             },
-            Operator::RewindLook(from, lease) => match self.state.view() {
+            ModelOperator::RewindLook(from, lease) => match self.state.view() {
                 Some(view) if lease.is_mine(&view) && self.stands_from(from, view.head.0) => {
-                    Operator::RewindSpill(lease, view, from)
+                    ModelOperator::RewindSpill(lease, view, from)
                 }
-                _ => Operator::SkipRelease(lease),
+                _ => ModelOperator::SkipRelease(lease),
             },
-            Operator::RewindSpill(lease, seen, from) => {
+            ModelOperator::RewindSpill(lease, seen, from) => {
                 let known = |receipt: &&Receipt| receipt.sequence.0 >= from && receipt.spills().is_some();
                 let spilled = seen.recent.iter().filter(known).cloned().map(intern_receipt);
                 let receipts: Vec<ReceiptRef> = spilled.chain(self.named_anew(lease, seen)).collect();
                 match receipts.into_iter().find(|receipt| !self.has_row(*receipt)) {
-                    Some(receipt) if !self.has(Rule::RewindWithoutReceipts) => {
+                    Some(receipt) if !self.has(ViolatedRule::RewindWithoutReceipts) => {
                         self.on_item(receipt.item(), Op::Spill(receipt));
-                        Operator::RewindSpill(lease, seen, from)
+                        ModelOperator::RewindSpill(lease, seen, from)
                     }
-                    _ => Operator::RewindWrite(lease, seen, from),
+                    _ => ModelOperator::RewindWrite(lease, seen, from),
                 }
             }
-            Operator::RewindWrite(lease, seen, from) => match self.on_entity(Op::Rewind(lease, seen, from)).reply {
-                _ if !heard => return,
-                Reply::Goes(lease, _) => Operator::RewindRelease(lease),
-                _ => Operator::Away,
-            },
-            Operator::RewindRelease(lease) => {
+            ModelOperator::RewindWrite(lease, seen, from) => {
+                match self.on_entity(Op::Rewind(lease, seen, from)).reply {
+                    _ if !heard => return,
+                    OperationReply::Goes(lease, _) => ModelOperator::RewindRelease(lease),
+                    _ => ModelOperator::Away,
+                }
+            }
+            ModelOperator::RewindRelease(lease) => {
                 self.on_entity(Op::YieldToDeliveries(lease));
-                if heard { Operator::Wake } else { return }
+                if heard { ModelOperator::Wake } else { return }
             }
             // The time in which deliveries go first, after the rewind, is over.
-            Operator::EndAcquire(drawn) => match self.asks(drawn, Clock::Late) {
+            ModelOperator::EndAcquire(drawn) => match self.asks(drawn, ClockReading::Late) {
                 _ if !heard => return,
-                Some(lease) => Operator::EndLook(lease),
-                None => Operator::Away,
+                Some(lease) => ModelOperator::EndLook(lease),
+                None => ModelOperator::Away,
             },
-            Operator::EndLook(lease) => match self.state.view().filter(|view| lease.is_mine(view)) {
+            ModelOperator::EndLook(lease) => match self.state.view().filter(|view| lease.is_mine(view)) {
                 Some(view) => match self.as_before(lease, view) {
-                    Some(decision) => Operator::EndSettle(lease, view, decision),
-                    None => Operator::SkipRelease(lease),
+                    Some(decision) => ModelOperator::EndSettle(lease, view, decision),
+                    None => ModelOperator::SkipRelease(lease),
                 },
-                None => Operator::SkipRelease(lease),
+                None => ModelOperator::SkipRelease(lease),
             },
-            Operator::EndSettle(lease, seen, decision) => {
+            ModelOperator::EndSettle(lease, seen, decision) => {
                 let own = |receipt: &&Receipt| receipt.sequence < decision.first && receipt.spills().is_some();
                 let receipts: Vec<ReceiptRef> =
                     decision.dropped.iter().filter(own).cloned().map(intern_receipt).collect();
                 match receipts.into_iter().find(|receipt| !self.has_row(*receipt)) {
                     Some(receipt) => {
                         self.on_item(receipt.item(), Op::Spill(receipt));
-                        Operator::EndSettle(lease, seen, decision)
+                        ModelOperator::EndSettle(lease, seen, decision)
                     }
                     None => match self.on_entity(Op::Skip(lease, seen, decision)).reply {
                         _ if !heard => return,
-                        Reply::Ended(_) => {
+                        OperationReply::Ended(_) => {
                             self.model.reach(Reached::RewindEnded);
-                            Operator::Wake
+                            ModelOperator::Wake
                         }
-                        Reply::Grown(view) => Operator::EndSettle(lease, view, decision),
-                        _ => Operator::Away,
+                        OperationReply::Grown(view) => ModelOperator::EndSettle(lease, view, decision),
+                        _ => ModelOperator::Away,
                     },
                 }
             }
@@ -178,14 +181,14 @@ impl Next<'_> {
     /// Returns whether each sequence from `from` to `head` has a row. The sequences of a recreated order row
     /// start elsewhere.
     fn stands_from(&self, from: u64, head: u64) -> bool {
-        let is_there = |at: &u64| self.state.item(Item::Delivery(*at)).is_some();
+        let is_there = |at: &u64| self.state.item(ModelItem::Delivery(*at)).is_some();
         (0..=head).rev().take_while(is_there).last().is_some_and(|first| first <= from) && from <= head
     }
 
     /// Returns the front's stored receipt, with the token of this lease. A front that has a receipt is being
     /// run again after an earlier rewind. `None` if it has no receipt.
     fn named_anew(&self, lease: LeaseRef, seen: View) -> Option<ReceiptRef> {
-        let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, Item::Receipt(_)));
+        let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, ModelItem::Receipt(_)));
         let mut receipts = receipts.map(|(_, row)| Receipt::parse(row).expect("a sound row"));
         let before = receipts.find(|receipt| receipt.sequence == seen.next() && !seen.is_empty())?;
         Some(intern_receipt(Receipt { token: lease.token(), ..before }))
@@ -197,9 +200,9 @@ impl Next<'_> {
     }
 
     /// Tries once to acquire the lease; `None` if it was not granted.
-    fn asks(&mut self, drawn: NonceId, clock: Clock) -> Option<LeaseRef> {
+    fn asks(&mut self, drawn: NonceId, clock: ClockReading) -> Option<LeaseRef> {
         let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, clock));
-        let Reply::Answered(answer) = executed.reply else { unreachable!() };
+        let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
         match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
             DrainBegin::Granted(lease, _) => Some(lease),
             _ => None,
@@ -207,10 +210,10 @@ impl Next<'_> {
     }
 
     fn as_before(&self, lease: LeaseRef, view: View) -> Option<DecisionRef> {
-        let rows = (view.next().0..=view.tail.0).map_while(|at| self.state.item(Item::Delivery(at)));
+        let rows = (view.next().0..=view.tail.0).map_while(|at| self.state.item(ModelItem::Delivery(at)));
         let page = Page::parse(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            Item::Receipt(_) => Some((**row).clone()),
+            ModelItem::Receipt(_) => Some((**row).clone()),
             _ => None,
         });
         let page = page.with_receipts(&receipts.collect::<Vec<_>>()).expect("sound rows");

@@ -8,7 +8,9 @@ use webhook_serializer::{
 use crate::{
     drain::DrainRef,
     operations::Op,
-    store::{AcquiredRef, DecisionRef, Id, Item, LeaseRef, NonceId, ReceiptRef, RowRef, View, arrival, view_of},
+    store::{
+        AcquiredRef, DecisionRef, LeaseRef, ModelId, ModelItem, NonceId, ReceiptRef, RowRef, View, arrival, view_of,
+    },
 };
 
 /// How many times each event may still occur. The limits end the exploration.
@@ -55,7 +57,7 @@ pub struct Budget {
 /// An append of a webhook or a redrive, as by `Inbox::append`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Append {
-    pub id: Id,
+    pub id: ModelId,
     /// The author that its nonces name.
     pub author: u8,
     pub known: Appending,
@@ -82,7 +84,7 @@ pub enum AppendStep {
 }
 
 impl Append {
-    pub fn new(id: Id, author: u8) -> Self {
+    pub fn new(id: ModelId, author: u8) -> Self {
         Self { id, author, known: Appending::default(), doubt: false, after: 0, step: AppendStep::Claim }
     }
 
@@ -100,7 +102,7 @@ impl Append {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Message {
+pub enum HeldMessage {
     /// Only this worker has the message; it comes again unless this worker deletes it.
     Own,
     /// The other worker has the message too.
@@ -110,17 +112,17 @@ pub enum Message {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Worker {
-    pub message: Message,
+pub struct ModelWorker {
+    pub message: HeldMessage,
     /// The token in the message.
     pub token: Option<u64>,
     /// The message had been received before, and a new one was sent in its place.
     pub is_replaced: bool,
-    pub step: Step,
+    pub step: WorkerStep,
     pub drain: Option<Draining>,
 }
 
-impl Worker {
+impl ModelWorker {
     pub fn draining(&self) -> &Draining {
         self.drain.as_ref().expect("a drain")
     }
@@ -153,7 +155,7 @@ impl Draining {
 
 /// A worker's next step: one store write, one queue send or one step of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum WorkerStep {
     /// Replaces a message that had been received before.
     SendFresh,
     Acquire(NonceId),
@@ -234,10 +236,10 @@ pub enum Exclusive {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub enum Operator {
+pub enum ModelOperator {
     #[default]
     Away,
-    Check(u64, Id),
+    Check(u64, ModelId),
     Redrive(u64, Append),
     Forget(u64, Option<Append>),
     VoidExpired(u64),
@@ -262,11 +264,11 @@ pub enum Operator {
     EndSettle(LeaseRef, View, DecisionRef),
 }
 
-impl Operator {
+impl ModelOperator {
     /// Returns a redrive's append, if one is under way.
     pub fn append(&self) -> Option<&Append> {
         match self {
-            Operator::Redrive(_, append) => Some(append),
+            ModelOperator::Redrive(_, append) => Some(append),
             _ => None,
         }
     }
@@ -299,18 +301,18 @@ pub enum Violation {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct State {
+pub struct ModelState {
     pub left: Budget,
     pub epoch: u8,
     pub row: Option<RowRef>,
-    pub inbox: Vec<(Item, RowRef)>,
+    pub inbox: Vec<(ModelItem, RowRef)>,
     /// The wake-ups in the queue, sorted: each one's token, and whether it was received before. An outdated
     /// token is 0.
     pub queue: Vec<(Option<u64>, bool)>,
     pub appends: Vec<Append>,
-    pub workers: Vec<Option<Worker>>,
+    pub workers: Vec<Option<ModelWorker>>,
     pub exclusive: Exclusive,
-    pub operator: Operator,
+    pub operator: ModelOperator,
     /// The newest token that the receiver remembers, and the sequence of its effect.
     pub receiver: (u64, u64),
     /// Effects still to come from handlers that timed out: the token and sequence of each.
@@ -318,8 +320,8 @@ pub struct State {
     /// All receipts in order, until retention ends.
     pub settled: Vec<ReceiptRef>,
     /// The deliveries whose rows TTL has deleted.
-    pub forgotten: Vec<Id>,
-    pub committed: Vec<Id>,
+    pub forgotten: Vec<ModelId>,
+    pub committed: Vec<ModelId>,
     pub newest_token: u64,
     /// The number of starts of the front, made or recorded.
     pub starts: u8,
@@ -338,12 +340,12 @@ pub struct State {
     pub late_writes: Vec<Op>,
 }
 
-impl State {
-    pub fn item(&self, item: Item) -> Option<RowRef> {
+impl ModelState {
+    pub fn item(&self, item: ModelItem) -> Option<RowRef> {
         self.inbox.binary_search_by_key(&item, |(item, _)| *item).ok().map(|at| self.inbox[at].1)
     }
 
-    pub fn store(&mut self, item: Item, row: Option<RowRef>) {
+    pub fn store(&mut self, item: ModelItem, row: Option<RowRef>) {
         match (self.inbox.binary_search_by_key(&item, |(item, _)| *item), row) {
             (Ok(at), Some(row)) => self.inbox[at].1 = row,
             (Err(at), Some(row)) => self.inbox.insert(at, (item, row)),
@@ -370,7 +372,7 @@ impl State {
 
     /// Returns whether the hold is as it was reported to the operator.
     pub fn is_hold_as_reported(&self) -> bool {
-        let under_way = matches!(self.operator, Operator::Hold(_) | Operator::Resume(_));
+        let under_way = matches!(self.operator, ModelOperator::Hold(_) | ModelOperator::Resume(_));
         let on_hold = self.view().is_some_and(|view| view.is_on_hold());
         under_way || self.reported_hold.is_none_or(|reported| reported == on_hold)
     }
@@ -393,12 +395,12 @@ impl State {
         self.queue.sort_unstable();
         for worker in self.workers.iter_mut().flatten() {
             forget(&mut worker.token);
-            if let Step::Requeue(token) = &mut worker.step {
+            if let WorkerStep::Requeue(token) = &mut worker.step {
                 forget(token);
             }
         }
         let operator = match &mut self.operator {
-            Operator::Redrive(_, append) => Some(append),
+            ModelOperator::Redrive(_, append) => Some(append),
             _ => None,
         };
         for append in self.appends.iter_mut().chain(operator) {

@@ -11,17 +11,17 @@ use webhook_serializer::{
 
 use crate::{
     drain::{HandlerOutcome, Observation, PlanStep, PlanTime, SettleArgs, SourceKind},
-    operations::{Op, Reply},
-    protocol::{Action, Answer, Next},
+    operations::{Op, OperationReply},
+    protocol::{HandlerAnswer, ModelAction, StateBuilder},
     reached::Reached,
-    state::{Draining, RowStep, Step, Violation, Worker},
-    store::{Clock, DecisionRef, Item, LeaseRef, RowRef, View, entity, intern_decision},
+    state::{Draining, ModelWorker, RowStep, Violation, WorkerStep},
+    store::{ClockReading, DecisionRef, LeaseRef, ModelItem, RowRef, View, entity, intern_decision},
     transaction::{Committing, Transaction},
-    without::Rule,
+    without::ViolatedRule,
 };
 
-impl Next<'_> {
-    pub fn observes(&self, worker: &mut Worker, observation: Observation) {
+impl StateBuilder<'_> {
+    pub fn observes(&self, worker: &mut ModelWorker, observation: Observation) {
         let drain = worker.draining_mut();
         drain.known = drain.known.observes(self.state.epoch, observation);
     }
@@ -31,42 +31,42 @@ impl Next<'_> {
     }
 
     /// Continues with the plan. If the clock matters, that is a separate step.
-    pub fn turn(&mut self, worker: &mut Worker) {
+    pub fn turn(&mut self, worker: &mut ModelWorker) {
         let drain = worker.draining();
-        let late = drain.known.next_step(self.state.epoch, PlanTime::At(Clock::Late), self.source_kind());
+        let late = drain.known.next_step(self.state.epoch, PlanTime::At(ClockReading::Late), self.source_kind());
         let is_over = matches!(*late, plan::Step::ReleaseEmpty | plan::Step::Release | plan::Step::Block(_));
         if !is_over && (drain.has_to_wait() || self.state.left.overruns > 0) {
-            worker.step = Step::Ask;
+            worker.step = WorkerStep::Ask;
         } else {
             self.takes(worker, late, false);
         }
     }
 
-    pub fn ask(&mut self, worker: &mut Worker, when: PlanTime) {
+    pub fn ask(&mut self, worker: &mut ModelWorker, when: PlanTime) {
         let todo = worker.draining().known.next_step(self.state.epoch, when, self.source_kind());
         self.takes(worker, todo, false);
     }
 
     /// Begins a step of the plan. `ran` says whether the handler has just run.
-    pub fn takes(&mut self, worker: &mut Worker, todo: PlanStep, ran: bool) {
+    pub fn takes(&mut self, worker: &mut ModelWorker, todo: PlanStep, ran: bool) {
         worker.step = match &*todo {
-            plan::Step::ReleaseEmpty => Step::ReleaseEmpty,
-            plan::Step::Release => Step::Release,
-            plan::Step::Block(reason) => Step::Block(*reason),
+            plan::Step::ReleaseEmpty => WorkerStep::ReleaseEmpty,
+            plan::Step::Release => WorkerStep::Release,
+            plan::Step::Block(reason) => WorkerStep::Block(*reason),
             plan::Step::HandOver(_, reason) => {
                 if *reason == RequeueReason::Slice {
                     self.model.reach(Reached::Slice);
                 }
-                Step::HandOver
+                WorkerStep::HandOver
             }
-            plan::Step::ReadPage => Step::ReadPage,
-            plan::Step::AwaitGap => Step::Gap,
+            plan::Step::ReadPage => WorkerStep::ReadPage,
+            plan::Step::AwaitGap => WorkerStep::Gap,
             plan::Step::Start { is_recorded, group } => {
                 worker.draining_mut().group = *group;
                 if group.is_several() {
                     self.model.reach(Reached::Group);
                 }
-                if *is_recorded { Step::RecordStart } else { Step::Start }
+                if *is_recorded { WorkerStep::RecordStart } else { WorkerStep::Start }
             }
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),
@@ -75,18 +75,18 @@ impl Next<'_> {
                 if !ran {
                     self.model.reach(Reached::KillerGivenUp);
                 }
-                Step::Park { ran }
+                WorkerStep::Park { ran }
             }
             plan::Step::Retry { attempts, retries, one_by_one, .. } => {
                 let apart = one_by_one.is_some_and(|last| last > worker.draining().known.state().head);
                 if apart {
                     self.model.reach(Reached::Apart);
                 }
-                let charged = self.has(Rule::GroupFailureCountsForFirst) && apart;
-                Step::RetryWakeUp(*attempts + u32::from(charged), *retries, *one_by_one)
+                let charged = self.has(ViolatedRule::GroupFailureCountsForFirst) && apart;
+                WorkerStep::RetryWakeUp(*attempts + u32::from(charged), *retries, *one_by_one)
             }
             plan::Step::GiveUp(attempts, retries, _) => {
-                Step::Fail { attempts: *attempts, retries: *retries, one_by_one: None, retry: false }
+                WorkerStep::Fail { attempts: *attempts, retries: *retries, one_by_one: None, retry: false }
             }
             plan::Step::Wait(_)
             | plan::Step::WriteTombstone(_)
@@ -97,20 +97,20 @@ impl Next<'_> {
         };
     }
 
-    pub fn read_page(&mut self, worker: &mut Worker) {
+    pub fn read_page(&mut self, worker: &mut ModelWorker) {
         let (from, to) = (worker.draining().known.state().next().0, worker.draining().known.state().tail.0);
         self.read(worker, from, to);
     }
 
-    fn read(&mut self, worker: &mut Worker, from: u64, to: u64) {
-        let mut rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(Item::Delivery(at))).collect();
-        if self.has(Rule::GroupSpansGap) {
+    fn read(&mut self, worker: &mut ModelWorker, from: u64, to: u64) {
+        let mut rows: Vec<_> = (from..=to).filter_map(|at| self.state.item(ModelItem::Delivery(at))).collect();
+        if self.has(ViolatedRule::GroupSpansGap) {
             rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
         }
-        let repeats_itself = self.has(Rule::RepeatsItself);
-        let asks = worker.draining().known.has_spilled() && !self.has(Rule::ReceiptsUnread);
+        let repeats_itself = self.has(ViolatedRule::RepeatsItself);
+        let asks = worker.draining().known.has_spilled() && !self.has(ViolatedRule::ReceiptsUnread);
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            Item::Receipt(id) if asks => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
+            ModelItem::Receipt(id) if asks => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
             _ => None,
         });
         let receipts = receipts.collect();
@@ -119,10 +119,10 @@ impl Next<'_> {
     }
 
     /// Ends the wait at a gap.
-    pub fn void(&mut self, worker: &mut Worker, heard: bool) {
+    pub fn void(&mut self, worker: &mut ModelWorker, heard: bool) {
         let (sequence, _) = worker.draining().known.place();
-        if self.has(Rule::StepOverGaps) {
-            if self.state.item(Item::Delivery(sequence + 1)).is_some() {
+        if self.has(ViolatedRule::StepOverGaps) {
+            if self.state.item(ModelItem::Delivery(sequence + 1)).is_some() {
                 self.read(worker, sequence + 1, sequence + 1);
             }
             return;
@@ -132,37 +132,37 @@ impl Next<'_> {
         if self.state.is_awaited(sequence) {
             self.state.left.voids = self.state.left.voids.saturating_sub(1);
         }
-        let observation = match self.on_item(Item::Delivery(sequence), Op::Void(sequence)).reply {
+        let observation = match self.on_item(ModelItem::Delivery(sequence), Op::Void(sequence)).reply {
             _ if !heard => return,
-            Reply::Voided => Observation::Voided,
-            Reply::Filled => Observation::Filled,
+            OperationReply::Voided => Observation::Voided,
+            OperationReply::Filled => Observation::Filled,
             _ => unreachable!(),
         };
         self.observes(worker, observation);
         self.turn(worker);
     }
 
-    pub fn handler_ends(&mut self, worker: &mut Worker, answer: Answer) {
+    pub fn handler_ends(&mut self, worker: &mut ModelWorker, answer: HandlerAnswer) {
         let Draining { lease, known, group, .. } = *worker.draining();
         // If a group runs again, its effects are repeated from its first sequence on.
         let (sequence, _) = known.place();
         let answer = match answer {
-            Answer::Done if self.model.commit => HandlerOutcome::Commit,
+            HandlerAnswer::Done if self.model.commit => HandlerOutcome::Commit,
             // A handler whose effect is refused fails.
-            Answer::Done if !self.effect(lease.token().0, sequence) => HandlerOutcome::Retry,
-            Answer::Done => HandlerOutcome::Done,
-            Answer::Fails => {
+            HandlerAnswer::Done if !self.effect(lease.token().0, sequence) => HandlerOutcome::Retry,
+            HandlerAnswer::Done => HandlerOutcome::Done,
+            HandlerAnswer::Fails => {
                 self.state.left.failures -= 1;
                 HandlerOutcome::Retry
             }
-            Answer::TimesOut => {
+            HandlerAnswer::TimesOut => {
                 self.state.left.timeouts -= 1;
                 if !self.model.commit {
                     self.state.late.push((lease.token().0, sequence));
                 }
                 HandlerOutcome::Retry
             }
-            Answer::Rejects => {
+            HandlerAnswer::Rejects => {
                 self.state.left.rejections -= 1;
                 HandlerOutcome::Reject
             }
@@ -170,14 +170,14 @@ impl Next<'_> {
         self.takes(worker, known.answer(answer, group, self.source_kind()), true);
     }
 
-    fn fails(&mut self, worker: &mut Worker) {
+    fn fails(&mut self, worker: &mut ModelWorker) {
         let Draining { known, group, .. } = *worker.draining();
         let todo = known.answer(HandlerOutcome::Retry, group, self.source_kind());
         self.takes(worker, todo, true);
     }
 
     /// Settles the front and its group.
-    pub fn settle(&mut self, worker: &mut Worker, settlement: Settlement, commits: bool, ran: bool) {
+    pub fn settle(&mut self, worker: &mut ModelWorker, settlement: Settlement, commits: bool, ran: bool) {
         let Draining { lease, known, group, .. } = *worker.draining();
         let rated = (ran || commits) && self.model.rated;
         // Only the front can be parked, not a group.
@@ -188,22 +188,22 @@ impl Next<'_> {
     }
 
     /// Spills the receipts that the decision drops from the row, then settles.
-    fn spills(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
+    fn spills(&mut self, worker: &mut ModelWorker, decision: DecisionRef, commits: bool) {
         let known = worker.draining().known;
-        if !known.spills(decision).is_empty() && !self.has(Rule::DropWithoutReceipt) {
-            worker.step = Step::Spill { decision, commits };
+        if !known.spills(decision).is_empty() && !self.has(ViolatedRule::DropWithoutReceipt) {
+            worker.step = WorkerStep::Spill { decision, commits };
         } else if commits {
-            worker.step = Step::Commit { decision, landed: false };
+            worker.step = WorkerStep::Commit { decision, landed: false };
         } else {
             let row = if known.is_last(decision.last()) { RowStep::Last } else { RowStep::Next };
             let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
             self.state.left.slices -= u8::from(hands_over);
             let ahead = !known.spills_ahead(decision).is_empty();
-            worker.step = Step::Settle { decision, row, ahead, hands_over };
+            worker.step = WorkerStep::Settle { decision, row, ahead, hands_over };
         }
     }
 
-    pub fn spill(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool, heard: bool) {
+    pub fn spill(&mut self, worker: &mut ModelWorker, decision: DecisionRef, commits: bool, heard: bool) {
         let receipt = worker.draining().known.spills(decision)[0];
         self.on_item(receipt.item(), Op::Spill(receipt));
         self.model.reach(Reached::Spilled);
@@ -214,21 +214,21 @@ impl Next<'_> {
     }
 
     /// Leaves receipts that cannot be written in the row.
-    pub fn cannot_spill(&mut self, worker: &mut Worker, decision: DecisionRef, commits: bool) {
+    pub fn cannot_spill(&mut self, worker: &mut ModelWorker, decision: DecisionRef, commits: bool) {
         self.model.reach(Reached::SpillFailed);
         self.spills(worker, intern_decision((*decision).clone().dropping_nothing()), commits);
     }
 
     /// Settles, or spills a receipt ahead.
-    pub fn settle_step(&mut self, worker: &mut Worker, action: Action, heard: bool) {
-        let Step::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
-        if matches!(action, Action::ReceiptWork(..)) {
+    pub fn settle_step(&mut self, worker: &mut ModelWorker, action: ModelAction, heard: bool) {
+        let WorkerStep::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
+        if matches!(action, ModelAction::ReceiptWork(..)) {
             let receipt = worker.draining().known.spills_ahead(decision)[0];
             self.on_item(receipt.item(), Op::Spill(receipt));
             if heard {
                 self.model.reach(Reached::SpilledAhead);
                 self.observes(worker, Observation::Spilled(receipt));
-                worker.step = Step::Settle { decision, row, ahead: false, hands_over };
+                worker.step = WorkerStep::Settle { decision, row, ahead: false, hands_over };
             }
             return;
         }
@@ -242,34 +242,34 @@ impl Next<'_> {
             return;
         }
         match executed.reply {
-            Reply::Ended(_) => {
+            OperationReply::Ended(_) => {
                 if !executed.landed {
                     self.model.reach(Reached::LostReleaseRecognised);
                 }
                 self.ends(worker, Drained::Ended);
             }
-            Reply::Grown(view) => {
+            OperationReply::Grown(view) => {
                 self.model.reach(Reached::Grown);
                 self.observes(worker, Observation::Seen(view));
                 self.spills(worker, decision, false);
             }
-            Reply::Goes(lease, view) => {
+            OperationReply::Goes(lease, view) => {
                 if !executed.landed {
                     self.model.reach(Reached::LostSettleRecognised);
                 }
                 self.is_settled(worker, lease, view, decision);
             }
-            Reply::Lost => self.loses(worker),
+            OperationReply::Lost => self.loses(worker),
             _ => unreachable!(),
         }
     }
 
-    fn is_settled(&mut self, worker: &mut Worker, lease: LeaseRef, view: View, decision: DecisionRef) {
+    fn is_settled(&mut self, worker: &mut ModelWorker, lease: LeaseRef, view: View, decision: DecisionRef) {
         let drain = worker.draining_mut();
         drain.lease = lease;
         drain.group = Group::ONE;
         drain.waited &= decision.not_before.is_none();
-        let decision = if self.has(Rule::HolderForgetsDrops) {
+        let decision = if self.has(ViolatedRule::HolderForgetsDrops) {
             intern_decision(Decision { dropped: Vec::new(), ..(*decision).clone() })
         } else {
             decision
@@ -278,10 +278,10 @@ impl Next<'_> {
         self.turn(worker);
     }
 
-    pub fn commit(&mut self, worker: &mut Worker, decision: DecisionRef, landed: bool, heard: bool) {
+    pub fn commit(&mut self, worker: &mut ModelWorker, decision: DecisionRef, landed: bool, heard: bool) {
         let Draining { lease, known, group, .. } = *worker.draining();
         let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
-        let is_blind = self.has(Rule::CommitIgnoresHold);
+        let is_blind = self.has(ViolatedRule::CommitIgnoresHold);
         let transaction =
             Transaction { lease, decision, hands_over, known, landed, kind: self.source_kind(), group, is_blind };
         let (lands, committing) = transaction.judged(self.state.epoch, self.state.row);
@@ -302,8 +302,8 @@ impl Next<'_> {
             self.model.reach(Reached::Commit);
         }
         if !heard {
-            worker.step = Step::Commit { decision, landed: landed || lands };
-            if self.has(Rule::DoubtfulCommitFails) {
+            worker.step = WorkerStep::Commit { decision, landed: landed || lands };
+            if self.has(ViolatedRule::DoubtfulCommitFails) {
                 self.fails(worker);
             }
             return;
@@ -318,7 +318,7 @@ impl Next<'_> {
                 let met = if view.is_on_hold() { Reached::HoldMetCommit } else { Reached::CommitGrown };
                 self.model.reach(met);
                 self.observes(worker, Observation::Seen(view));
-                worker.step = Step::Commit { decision, landed: false };
+                worker.step = WorkerStep::Commit { decision, landed: false };
             }
             Committing::Lost => self.loses(worker),
             Committing::Follows(todo) => self.takes(worker, todo, true),

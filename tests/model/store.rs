@@ -146,7 +146,7 @@ pub const LEASE: Duration = Duration::from_secs(15);
 /// How a reader sees the times in a row: all in the future, or all in the past. Each reader's clock is
 /// independent of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Clock {
+pub enum ClockReading {
     /// Leases are valid; retries and yields are not over.
     Early,
     /// Leases have expired; retries and yields are over.
@@ -154,11 +154,11 @@ pub enum Clock {
 }
 
 /// Returns the time of `clock` in incarnation `epoch` of the row.
-pub fn time(epoch: u8, clock: Clock) -> Timestamp {
+pub fn time(epoch: u8, clock: ClockReading) -> Timestamp {
     let base = EPOCH * (u64::from(epoch) + 1);
     Timestamp::from_millis(match clock {
-        Clock::Early => base,
-        Clock::Late => base + 100_000,
+        ClockReading::Early => base,
+        ClockReading::Late => base + 100_000,
     })
 }
 
@@ -168,17 +168,17 @@ pub fn arrival(sequence: u64) -> Timestamp {
 }
 
 pub fn retry_at(epoch: u8) -> Timestamp {
-    time(epoch, Clock::Early) + Duration::from_secs(30)
+    time(epoch, ClockReading::Early) + Duration::from_secs(30)
 }
 
 /// A delivery's number and its redrive number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Id {
+pub struct ModelId {
     pub delivery: u8,
     pub redrive: u8,
 }
 
-impl fmt::Display for Id {
+impl fmt::Display for ModelId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", char::from(b'A' + self.delivery))?;
         (0..self.redrive).try_for_each(|_| f.write_str("'"))
@@ -196,9 +196,9 @@ impl NonceId {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Item {
+pub enum ModelItem {
     Delivery(u64),
-    Receipt(Id),
+    Receipt(ModelId),
     Parked(u64),
 }
 
@@ -207,7 +207,7 @@ pub fn entity() -> &'static EntityKey {
     &ENTITY
 }
 
-pub fn identity(id: Id) -> Identity {
+pub fn identity(id: ModelId) -> Identity {
     Identity {
         source: SourceName::parse("shop").unwrap(),
         delivery_id: DeliveryId::new(char::from(b'A' + id.delivery).to_string()),
@@ -215,15 +215,15 @@ pub fn identity(id: Id) -> Identity {
     }
 }
 
-pub fn id_of(hash: IdentityHash) -> Id {
-    let all = (0..4).flat_map(|delivery| (0..4).map(move |redrive| Id { delivery, redrive }));
+pub fn id_of(hash: IdentityHash) -> ModelId {
+    let all = (0..4).flat_map(|delivery| (0..4).map(move |redrive| ModelId { delivery, redrive }));
     all.into_iter().find(|id| identity(*id).hash() == hash).expect("the model's deliveries only")
 }
 
 /// Returns the delivery in a row; `None` for a tombstone.
-pub fn delivery_at(row: &Row) -> Option<Id> {
+pub fn delivery_at(row: &Row) -> Option<ModelId> {
     let delivery = row.text(a::DELIVERY_ID)?.bytes().next()? - b'A';
-    Some(Id { delivery, redrive: row.number(a::REDRIVE).unwrap_or(0) as u8 })
+    Some(ModelId { delivery, redrive: row.number(a::REDRIVE).unwrap_or(0) as u8 })
 }
 
 pub fn receipt_at(row: &Row) -> (u64, Settlement) {
@@ -301,13 +301,13 @@ pub fn intern_receipt(receipt: Receipt) -> ReceiptRef {
 }
 
 impl ReceiptRef {
-    pub fn id(&self) -> Option<Id> {
+    pub fn id(&self) -> Option<ModelId> {
         self.identity.map(id_of)
     }
 
     /// Returns the key of the receipt's separate row.
-    pub fn item(&self) -> Item {
-        Item::Receipt(self.id().expect("it has a row"))
+    pub fn item(&self) -> ModelItem {
+        ModelItem::Receipt(self.id().expect("it has a row"))
     }
 }
 

@@ -32,7 +32,7 @@ use crate::store::RowRef;
 
 /// A rule that a control omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Without {
+enum OmittedTickRule {
     /// Recording a tick does not check the lease.
     TokenAtCompletion,
     /// A start does not check whether its tick is recorded.
@@ -48,12 +48,12 @@ enum Without {
 struct Ticks {
     missed: Missed,
     on_crash: OnCrash,
-    budget: Budget,
-    without: Option<Without>,
+    budget: TickBudget,
+    without: Option<OmittedTickRule>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Budget {
+struct TickBudget {
     deliveries: u8,
     crashes: u8,
     lost_replies: u8,
@@ -64,18 +64,18 @@ struct Budget {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct State {
+struct TickState {
     row: RowRef,
-    schedulers: [Scheduler; 2],
-    budget: Budget,
+    schedulers: [ModelScheduler; 2],
+    budget: TickBudget,
     calls: u8,
-    history: History,
+    history: TickHistory,
 }
 
 /// How often each tick was started, completed and given up, by its minute. The tick of minute 0 was due
 /// before the run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-struct History {
+struct TickHistory {
     started: [u8; 3],
     completed: [u8; 3],
     given_up: [u8; 3],
@@ -86,7 +86,7 @@ struct History {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Scheduler {
+enum ModelScheduler {
     Idle,
     Looks {
         scheduled: Timestamp,
@@ -100,19 +100,19 @@ enum Scheduler {
     /// The scheduler has written, and the reply was lost.
     Doubts {
         scheduled: Timestamp,
-        call: Box<Call>,
+        call: Box<SchedulerCall>,
     },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Call {
+enum SchedulerCall {
     Start { number: u8, tick: Timestamp, start: u32, now: Timestamp, seen: JobState },
     GiveUp { seen: JobState, tick: Timestamp, now: Timestamp },
     Complete { lease: Lease, tick: Timestamp },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
+enum TickStep {
     /// The scheduler is invoked for this minute and reads the row.
     Invoked(usize, u32),
     /// The scheduler takes its next step, by a clock that is this many minutes ahead.
@@ -141,22 +141,24 @@ fn job() -> EntityKey {
 }
 
 /// Changes a write as a control does.
-fn without(mut write: Write, rule: Option<Without>, call: &Call) -> Write {
+fn without(mut write: Write, rule: Option<OmittedTickRule>, call: &SchedulerCall) -> Write {
     let (Some(rule), Does::Update(changes)) = (rule, &mut write.action) else { return write };
     let names = |change: &Change, name: &str| matches!(change, Change::Set(set, _) if set == name);
     match (rule, call) {
-        (Without::TokenAtCompletion, Call::Complete { .. }) => write.condition = Condition::Always,
-        (Without::TickAtStart, Call::Start { .. }) => {
+        (OmittedTickRule::TokenAtCompletion, SchedulerCall::Complete { .. }) => write.condition = Condition::Always,
+        (OmittedTickRule::TickAtStart, SchedulerCall::Start { .. }) => {
             // The condition on the tick is the last one.
             if let Condition::All(parts) = &mut write.condition {
                 parts.pop();
             }
         }
-        (Without::RecordAtStart, Call::Start { .. }) => changes.retain(|change| !names(change, "last_tick")),
-        (Without::TokenAtGivingUp, Call::GiveUp { .. }) => {
+        (OmittedTickRule::RecordAtStart, SchedulerCall::Start { .. }) => {
+            changes.retain(|change| !names(change, "last_tick"))
+        }
+        (OmittedTickRule::TokenAtGivingUp, SchedulerCall::GiveUp { .. }) => {
             changes.retain(|change| !names(change, "token"));
         }
-        (Without::CountOfStarts, Call::Start { .. }) => {
+        (OmittedTickRule::CountOfStarts, SchedulerCall::Start { .. }) => {
             changes.retain(|change| !names(change, "starts"));
         }
         _ => {}
@@ -187,17 +189,17 @@ impl Ticks {
     }
 
     /// Applies a call's write, and notes it in the history.
-    fn written(&self, state: &mut State, call: &Call) -> Written {
+    fn written(&self, state: &mut TickState, call: &SchedulerCall) -> Written {
         let write = match call {
-            Call::Start { number, tick, start, now, seen } => {
+            SchedulerCall::Start { number, tick, start, now, seen } => {
                 let start = self.start(*number, *tick, *start, *now);
                 match seen.entity.held {
                     None => start.write(),
                     Some(_) => TakeOverTick { start, seen: seen.clone() }.write(),
                 }
             }
-            Call::GiveUp { seen, tick, now } => GiveUpTick { seen, tick: *tick, now: *now }.write(),
-            Call::Complete { lease, tick } => complete(lease, *tick).write(),
+            SchedulerCall::GiveUp { seen, tick, now } => GiveUpTick { seen, tick: *tick, now: *now }.write(),
+            SchedulerCall::Complete { lease, tick } => complete(lease, *tick).write(),
         };
         let Ok(row) = memory::evaluate(&without(write, self.without, call), Some(&*state.row)) else {
             return Written::Refused(Some((*state.row).clone()));
@@ -206,64 +208,70 @@ impl Ticks {
         let token = row.number("token").unwrap();
         let history = &mut state.history;
         match call {
-            Call::Start { tick, .. } => {
+            SchedulerCall::Start { tick, .. } => {
                 history.started[number(*tick)] += 1;
                 history.started_when_completed |= history.completed[number(*tick)] > 0;
                 history.token_went_back |= token <= history.newest_token;
                 history.newest_token = token;
             }
-            Call::GiveUp { tick, .. } => history.given_up[number(*tick)] += 1,
-            Call::Complete { tick, .. } => history.completed[number(*tick)] += 1,
+            SchedulerCall::GiveUp { tick, .. } => history.given_up[number(*tick)] += 1,
+            SchedulerCall::Complete { tick, .. } => history.completed[number(*tick)] += 1,
         }
         state.row = RowRef::of(row.clone());
         Written::Landed(Some(row))
     }
 
     /// Continues a scheduler with the reply to its call.
-    fn proceed(&self, state: &mut State, call: &Call, reply: Written, scheduled: Timestamp) -> Scheduler {
-        let looks = |seen| Scheduler::Looks { scheduled, seen: Box::new(seen) };
+    fn proceed(
+        &self,
+        state: &mut TickState,
+        call: &SchedulerCall,
+        reply: Written,
+        scheduled: Timestamp,
+    ) -> ModelScheduler {
+        let looks = |seen| ModelScheduler::Looks { scheduled, seen: Box::new(seen) };
         match call {
-            Call::Start { number, tick, start, now, .. } => {
+            SchedulerCall::Start { number, tick, start, now, .. } => {
                 match self.start(*number, *tick, *start, *now).judge(reply).unwrap() {
-                    Started::Granted(lease, _) => Scheduler::Runs { scheduled, lease, tick: *tick },
-                    Started::Held(_) | Started::Free(None) => Scheduler::Idle,
+                    Started::Granted(lease, _) => ModelScheduler::Runs { scheduled, lease, tick: *tick },
+                    Started::Held(_) | Started::Free(None) => ModelScheduler::Idle,
                     Started::Recorded(seen) | Started::Free(Some(seen)) => looks(seen),
                 }
             }
-            Call::GiveUp { seen, tick, now } => {
+            SchedulerCall::GiveUp { seen, tick, now } => {
                 match (GiveUpTick { seen, tick: *tick, now: *now }).judge(reply).unwrap() {
                     GivenUp::GivenUp(seen) | GivenUp::Changed(Some(seen)) => looks(seen),
-                    GivenUp::Changed(None) => Scheduler::Idle,
+                    GivenUp::Changed(None) => ModelScheduler::Idle,
                 }
             }
-            Call::Complete { lease, tick } => match complete(lease, *tick).judge(reply).unwrap() {
+            SchedulerCall::Complete { lease, tick } => match complete(lease, *tick).judge(reply).unwrap() {
                 Completed::Recorded(seen) => {
                     state.history.reported_wrongly |= state.history.completed[number(*tick)] == 0;
                     looks(seen)
                 }
-                Completed::Lost => Scheduler::Idle,
+                Completed::Lost => ModelScheduler::Idle,
             },
         }
     }
 
     /// Returns a scheduler's next write, by a clock that is `ahead` minutes ahead.
-    fn call(&self, state: &State, scheduler: &Scheduler, ahead: u64) -> Option<(Timestamp, Call)> {
+    fn call(&self, state: &TickState, scheduler: &ModelScheduler, ahead: u64) -> Option<(Timestamp, SchedulerCall)> {
         match scheduler {
-            Scheduler::Looks { scheduled, seen } => {
+            ModelScheduler::Looks { scheduled, seen } => {
                 let now = minute(0) + Duration::from_secs(60 * ahead);
                 let call = match self.policy().next(seen, *scheduled, now) {
                     Next::Nothing | Next::Held { .. } => return None,
                     Next::Start { tick, start, .. } => {
-                        Call::Start { number: state.calls, tick, start, now, seen: (**seen).clone() }
+                        SchedulerCall::Start { number: state.calls, tick, start, now, seen: (**seen).clone() }
                     }
-                    Next::GiveUp { tick } => Call::GiveUp { seen: (**seen).clone(), tick, now },
+                    Next::GiveUp { tick } => SchedulerCall::GiveUp { seen: (**seen).clone(), tick, now },
                 };
                 Some((*scheduled, call))
             }
-            Scheduler::Runs { scheduled, lease, tick } => {
-                Some((*scheduled, Call::Complete { lease: lease.clone(), tick: *tick }))
+            ModelScheduler::Runs { scheduled, lease, tick } => {
+                Some((*scheduled, SchedulerCall::Complete { lease: lease.clone(), tick: *tick }))
             }
-            Scheduler::Idle | Scheduler::Doubts { .. } => None,
+            ModelScheduler::Idle | ModelScheduler::Doubts { .. } => None,
         }
     }
 }
@@ -274,90 +282,90 @@ fn complete(lease: &Lease, tick: Timestamp) -> CompleteTick<'_> {
 }
 
 impl Model for Ticks {
-    type State = State;
-    type Action = Step;
+    type State = TickState;
+    type Action = TickStep;
 
-    fn init_states(&self) -> Vec<State> {
+    fn init_states(&self) -> Vec<TickState> {
         let definition = self.policy().definition();
         let define = DefineJob { entity: &job(), definition: &definition, seen: None, from: minute(0), now: minute(0) };
         let row = memory::evaluate(&define.write(), None).unwrap().unwrap();
-        vec![State {
+        vec![TickState {
             row: RowRef::of(row),
-            schedulers: [Scheduler::Idle, Scheduler::Idle],
+            schedulers: [ModelScheduler::Idle, ModelScheduler::Idle],
             budget: self.budget,
             calls: 0,
-            history: History::default(),
+            history: TickHistory::default(),
         }]
     }
 
-    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+    fn actions(&self, state: &TickState, steps: &mut Vec<TickStep>) {
         for (which, scheduler) in state.schedulers.iter().enumerate() {
             match scheduler {
                 // Of two idle schedulers, the first is invoked.
-                Scheduler::Idle if which == 1 && state.schedulers[0] == Scheduler::Idle => {}
-                Scheduler::Idle if state.budget.deliveries > 0 => {
-                    steps.extend([1, 2].map(|minute| Step::Invoked(which, minute)));
+                ModelScheduler::Idle if which == 1 && state.schedulers[0] == ModelScheduler::Idle => {}
+                ModelScheduler::Idle if state.budget.deliveries > 0 => {
+                    steps.extend([1, 2].map(|minute| TickStep::Invoked(which, minute)));
                 }
-                Scheduler::Idle => {}
-                Scheduler::Doubts { .. } => steps.push(Step::Repeats(which)),
-                Scheduler::Looks { .. } | Scheduler::Runs { .. } => {
+                ModelScheduler::Idle => {}
+                ModelScheduler::Doubts { .. } => steps.push(TickStep::Repeats(which)),
+                ModelScheduler::Looks { .. } | ModelScheduler::Runs { .. } => {
                     let clocks: &[u64] = match scheduler {
                         // Each clock is far enough ahead to find the lease of the one before expired, but not
                         // so far that the lease seems invalid.
-                        Scheduler::Looks { .. } if state.budget.ahead > 0 => &[0, 3, 6, 9],
+                        ModelScheduler::Looks { .. } if state.budget.ahead > 0 => &[0, 3, 6, 9],
                         _ => &[0],
                     };
                     for ahead in clocks {
-                        steps.push(Step::Acts(which, *ahead));
+                        steps.push(TickStep::Acts(which, *ahead));
                         if state.budget.lost_replies > 0 {
-                            steps.push(Step::ActsUnheard(which, *ahead));
+                            steps.push(TickStep::ActsUnheard(which, *ahead));
                         }
                     }
                 }
             }
-            if *scheduler != Scheduler::Idle && state.budget.crashes > 0 {
-                steps.push(Step::Dies(which));
+            if *scheduler != ModelScheduler::Idle && state.budget.crashes > 0 {
+                steps.push(TickStep::Dies(which));
             }
         }
         if state.budget.forced > 0 && state.row.text("holder").is_some() {
-            steps.push(Step::Forced);
+            steps.push(TickStep::Forced);
         }
     }
 
-    fn next_state(&self, last: &State, step: Step) -> Option<State> {
+    fn next_state(&self, last: &TickState, step: TickStep) -> Option<TickState> {
         let mut state = last.clone();
         match step {
-            Step::Invoked(which, due) => {
+            TickStep::Invoked(which, due) => {
                 state.budget.deliveries -= 1;
                 let seen = Box::new(JobState::parse(&state.row).unwrap());
-                state.schedulers[which] = Scheduler::Looks { scheduled: minute(due), seen };
+                state.schedulers[which] = ModelScheduler::Looks { scheduled: minute(due), seen };
             }
-            Step::Acts(which, ahead) | Step::ActsUnheard(which, ahead) => {
+            TickStep::Acts(which, ahead) | TickStep::ActsUnheard(which, ahead) => {
                 state.budget.ahead -= u8::from(ahead > 0);
                 let Some((scheduled, call)) = self.call(&state, &state.schedulers[which], ahead) else {
-                    state.schedulers[which] = Scheduler::Idle;
-                    return matches!(step, Step::Acts(..)).then_some(state);
+                    state.schedulers[which] = ModelScheduler::Idle;
+                    return matches!(step, TickStep::Acts(..)).then_some(state);
                 };
-                state.calls += u8::from(matches!(call, Call::Start { .. }));
+                state.calls += u8::from(matches!(call, SchedulerCall::Start { .. }));
                 let reply = self.written(&mut state, &call);
                 state.schedulers[which] = match step {
-                    Step::Acts(..) => self.proceed(&mut state, &call, reply, scheduled),
+                    TickStep::Acts(..) => self.proceed(&mut state, &call, reply, scheduled),
                     _ => {
                         state.budget.lost_replies -= 1;
-                        Scheduler::Doubts { scheduled, call: Box::new(call) }
+                        ModelScheduler::Doubts { scheduled, call: Box::new(call) }
                     }
                 };
             }
-            Step::Repeats(which) => {
-                let Scheduler::Doubts { scheduled, call } = state.schedulers[which].clone() else { return None };
+            TickStep::Repeats(which) => {
+                let ModelScheduler::Doubts { scheduled, call } = state.schedulers[which].clone() else { return None };
                 let reply = self.written(&mut state, &call);
                 state.schedulers[which] = self.proceed(&mut state, &call, reply, scheduled);
             }
-            Step::Dies(which) => {
+            TickStep::Dies(which) => {
                 state.budget.crashes -= 1;
-                state.schedulers[which] = Scheduler::Idle;
+                state.schedulers[which] = ModelScheduler::Idle;
             }
-            Step::Forced => {
+            TickStep::Forced => {
                 state.budget.forced -= 1;
                 let seen = EntityState::parse(&state.row).unwrap();
                 let force = ForceRelease { seen: &seen, record: HolderInfo::new("an operator") };
@@ -409,10 +417,10 @@ const COMPLETED: &str = "both ticks are completed";
 const RUN_AGAIN: &str = "a tick whose run died is completed";
 const GIVEN_UP: &str = "a tick is started three times and given up";
 
-const SOME: Budget = Budget { deliveries: 3, crashes: 1, lost_replies: 1, ahead: 1, forced: 0 };
-const DEADLY: Budget = Budget { deliveries: 4, crashes: 3, lost_replies: 0, ahead: 3, forced: 0 };
+const SOME: TickBudget = TickBudget { deliveries: 3, crashes: 1, lost_replies: 1, ahead: 1, forced: 0 };
+const DEADLY: TickBudget = TickBudget { deliveries: 4, crashes: 3, lost_replies: 0, ahead: 3, forced: 0 };
 
-fn ticks(missed: Missed, on_crash: OnCrash, budget: Budget) -> Ticks {
+fn ticks(missed: Missed, on_crash: OnCrash, budget: TickBudget) -> Ticks {
     Ticks { missed, on_crash, budget, without: None }
 }
 
@@ -423,7 +431,7 @@ fn ticks_run_once_in_every_interleaving() {
         (ticks(Missed::Each, OnCrash::Again, DEADLY), 52_925),
         (ticks(Missed::Each, OnCrash::Again, SOME), 15_135),
         (ticks(Missed::Once, OnCrash::Again, SOME), 10_898),
-        (ticks(Missed::Skip, OnCrash::Skip, Budget { forced: 1, ..SOME }), 21_859),
+        (ticks(Missed::Skip, OnCrash::Skip, TickBudget { forced: 1, ..SOME }), 21_859),
     ] {
         let name = format!("{:?}, {:?}, {:?}", model.missed, model.on_crash, model.budget);
         let checker = model.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
@@ -451,11 +459,11 @@ fn ticks_run_once_in_every_interleaving() {
 fn model_notices_every_omitted_tick_rule() {
     let again = |budget| ticks(Missed::Once, OnCrash::Again, budget);
     for (rule, property, model) in [
-        (Without::TokenAtCompletion, ONCE, again(SOME)),
-        (Without::TickAtStart, OVER, again(SOME)),
-        (Without::RecordAtStart, BOUNDED, ticks(Missed::Skip, OnCrash::Skip, Budget { forced: 1, ..SOME })),
-        (Without::CountOfStarts, BOUNDED, again(DEADLY)),
-        (Without::TokenAtGivingUp, HONEST, again(Budget { crashes: 2, ..DEADLY })),
+        (OmittedTickRule::TokenAtCompletion, ONCE, again(SOME)),
+        (OmittedTickRule::TickAtStart, OVER, again(SOME)),
+        (OmittedTickRule::RecordAtStart, BOUNDED, ticks(Missed::Skip, OnCrash::Skip, TickBudget { forced: 1, ..SOME })),
+        (OmittedTickRule::CountOfStarts, BOUNDED, again(DEADLY)),
+        (OmittedTickRule::TokenAtGivingUp, HONEST, again(TickBudget { crashes: 2, ..DEADLY })),
     ] {
         let model = Ticks { without: Some(rule), ..model };
         let wanted = HasDiscoveries::AnyOf([property].into());

@@ -13,7 +13,7 @@ use webhook_serializer::{
 
 use crate::{
     drain::{DrainRef, PlanStep, RETENTION, SourceKind, memoized},
-    store::{Clock, DecisionRef, LEASE, LeaseRef, RowRef, View, intern_lease, intern_view, time},
+    store::{ClockReading, DecisionRef, LEASE, LeaseRef, RowRef, View, intern_lease, intern_view, time},
 };
 
 type Judged = HashMap<(Transaction, u8, Option<RowRef>), (bool, Committing)>;
@@ -59,7 +59,7 @@ impl Transaction {
     }
 
     fn evaluated(self, epoch: u8, row: Option<RowRef>) -> (bool, Committing) {
-        let now = time(epoch, Clock::Early);
+        let now = time(epoch, ClockReading::Early);
         let lease = &*self.lease;
         let decision = &*self.decision;
         let is_on_hold = self.known.is_on_hold();

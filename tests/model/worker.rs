@@ -13,104 +13,106 @@ use webhook_serializer::{
 
 use crate::{
     drain::{DrainBegin, Observation, PlanTime, drain_begin},
-    operations::{Executed, Op, Reply},
-    protocol::{Action, Answer, Hearing, Next, Protocol},
+    operations::{Executed, Op, OperationReply},
+    protocol::{HandlerAnswer, Hearing, ModelAction, Protocol, StateBuilder},
     reached::Reached,
-    state::{Budget, Draining, Message, State, Step, Worker},
-    store::{AcquiredRef, Clock, Item, LEASE, NonceId, entity, time},
-    without::Rule,
+    state::{Budget, Draining, HeldMessage, ModelState, ModelWorker, WorkerStep},
+    store::{AcquiredRef, ClockReading, LEASE, ModelItem, NonceId, entity, time},
+    without::ViolatedRule,
 };
 use Hearing::{Heard, Lost};
 
 impl Protocol {
-    pub fn work_actions(&self, state: &State, number: usize, actions: &mut Vec<Action>) {
+    pub fn work_actions(&self, state: &ModelState, number: usize, actions: &mut Vec<ModelAction>) {
         let Some(worker) = &state.workers[number] else {
             receive_actions(state, number, actions);
             return;
         };
         let lossy = state.left.lost_replies > 0;
-        let mut writes: Vec<Action> = Vec::new();
-        let mut add = |action: fn(usize, Hearing) -> Action| {
+        let mut writes: Vec<ModelAction> = Vec::new();
+        let mut add = |action: fn(usize, Hearing) -> ModelAction| {
             writes.push(action(number, Heard));
             if lossy {
                 writes.push(action(number, Lost));
             }
         };
-        let early: fn(usize, Hearing) -> Action = |number, reply| Action::Work(number, Clock::Early, reply);
-        let late: fn(usize, Hearing) -> Action = |number, reply| Action::Work(number, Clock::Late, reply);
+        let early: fn(usize, Hearing) -> ModelAction =
+            |number, reply| ModelAction::Work(number, ClockReading::Early, reply);
+        let late: fn(usize, Hearing) -> ModelAction =
+            |number, reply| ModelAction::Work(number, ClockReading::Late, reply);
         match worker.step {
-            Step::Acquire(_) => {
+            WorkerStep::Acquire(_) => {
                 add(early);
                 if state.view().is_some_and(|view| view.retry_at.is_some() || view.yield_until.is_some()) {
                     add(late);
                 }
             }
-            Step::Settle { ahead, .. } => {
-                add(Action::RowWork);
+            WorkerStep::Settle { ahead, .. } => {
+                add(ModelAction::RowWork);
                 if ahead {
-                    add(Action::ReceiptWork);
+                    add(ModelAction::ReceiptWork);
                 }
             }
-            Step::Spill { .. } => {
+            WorkerStep::Spill { .. } => {
                 add(early);
                 if state.left.outages > 0 {
-                    actions.push(Action::StoreIsOut(number));
+                    actions.push(ModelAction::StoreIsOut(number));
                 }
             }
-            Step::Look(..) => {
+            WorkerStep::Look(..) => {
                 actions.push(early(number, Heard));
                 if state.left.take_overs > 0 {
                     actions.push(late(number, Heard));
                 }
             }
-            Step::Ask => {
+            WorkerStep::Ask => {
                 actions.push(late(number, Heard));
                 if worker.draining().has_to_wait() || state.left.overruns > 0 {
-                    actions.push(Action::StopsEarly(number));
+                    actions.push(ModelAction::StopsEarly(number));
                 }
             }
-            Step::ReadPage | Step::MarkHandOver => {
+            WorkerStep::ReadPage | WorkerStep::MarkHandOver => {
                 actions.push(early(number, Heard));
-                if state.left.outages > 0 || worker.step == Step::MarkHandOver {
-                    actions.push(Action::StoreIsOut(number));
+                if state.left.outages > 0 || worker.step == WorkerStep::MarkHandOver {
+                    actions.push(ModelAction::StoreIsOut(number));
                 }
             }
-            Step::Gap => {
+            WorkerStep::Gap => {
                 gap_actions(state, number, worker, actions);
                 if !state.is_awaited(worker.draining().known.place().0) || state.left.voids > 0 {
                     add(early);
                 }
             }
-            Step::Run => run_actions(state, number, actions),
-            Step::SendFresh
-            | Step::Requeue(_)
-            | Step::SendFollower(_)
-            | Step::Follow(_)
-            | Step::RetryWakeUp(..)
-            | Step::HandOver
-            | Step::Start
-            | Step::Finish { .. } => {
+            WorkerStep::Run => run_actions(state, number, actions),
+            WorkerStep::SendFresh
+            | WorkerStep::Requeue(_)
+            | WorkerStep::SendFollower(_)
+            | WorkerStep::Follow(_)
+            | WorkerStep::RetryWakeUp(..)
+            | WorkerStep::HandOver
+            | WorkerStep::Start
+            | WorkerStep::Finish { .. } => {
                 actions.push(early(number, Heard));
             }
-            Step::TakeOver(..)
-            | Step::RecordStart
-            | Step::ReleaseHandedOver
-            | Step::ReleaseUnheard
-            | Step::Commit { .. }
-            | Step::Park { .. }
-            | Step::Fail { .. }
-            | Step::Block(_)
-            | Step::Release
-            | Step::ReleaseEmpty => add(early),
+            WorkerStep::TakeOver(..)
+            | WorkerStep::RecordStart
+            | WorkerStep::ReleaseHandedOver
+            | WorkerStep::ReleaseUnheard
+            | WorkerStep::Commit { .. }
+            | WorkerStep::Park { .. }
+            | WorkerStep::Fail { .. }
+            | WorkerStep::Block(_)
+            | WorkerStep::Release
+            | WorkerStep::ReleaseEmpty => add(early),
         }
         actions.extend(writes);
         if state.left.worker_crashes > 0 {
-            actions.push(Action::WorkerDies(number));
+            actions.push(ModelAction::WorkerDies(number));
         }
     }
 }
 
-fn receive_actions(state: &State, number: usize, actions: &mut Vec<Action>) {
+fn receive_actions(state: &ModelState, number: usize, actions: &mut Vec<ModelAction>) {
     // Idle workers are interchangeable, so the first one receives.
     if state.workers[..number].iter().any(Option::is_none) {
         return;
@@ -118,50 +120,50 @@ fn receive_actions(state: &State, number: usize, actions: &mut Vec<Action>) {
     let mut last = None;
     for (at, message) in state.queue.iter().enumerate() {
         if last.replace(message) != Some(message) {
-            actions.push(Action::Receive(number, at));
+            actions.push(ModelAction::Receive(number, at));
         }
     }
-    if state.left.copies > 0 && state.workers.iter().flatten().any(|other| other.message == Message::Own) {
-        actions.push(Action::ReceiveCopy(number));
+    if state.left.copies > 0 && state.workers.iter().flatten().any(|other| other.message == HeldMessage::Own) {
+        actions.push(ModelAction::ReceiveCopy(number));
     }
 }
 
-fn gap_actions(state: &State, number: usize, worker: &Worker, actions: &mut Vec<Action>) {
+fn gap_actions(state: &ModelState, number: usize, worker: &ModelWorker, actions: &mut Vec<ModelAction>) {
     let sequence = worker.draining().known.place().0;
-    if state.item(Item::Delivery(sequence)).is_some() {
-        actions.push(Action::GapIsFilled(number));
+    if state.item(ModelItem::Delivery(sequence)).is_some() {
+        actions.push(ModelAction::GapIsFilled(number));
     }
     if state.left.overruns > 0 {
-        actions.push(Action::StopsEarly(number));
+        actions.push(ModelAction::StopsEarly(number));
     }
     if state.left.expiries > 0 {
-        actions.push(Action::GapMayHaveExpired(number));
+        actions.push(ModelAction::GapMayHaveExpired(number));
     }
 }
 
-fn run_actions(state: &State, number: usize, actions: &mut Vec<Action>) {
-    actions.push(Action::HandlerEnds(number, Answer::Done));
+fn run_actions(state: &ModelState, number: usize, actions: &mut Vec<ModelAction>) {
+    actions.push(ModelAction::HandlerEnds(number, HandlerAnswer::Done));
     for (left, answer) in [
-        (state.left.failures, Answer::Fails),
-        (state.left.timeouts, Answer::TimesOut),
-        (state.left.rejections, Answer::Rejects),
+        (state.left.failures, HandlerAnswer::Fails),
+        (state.left.timeouts, HandlerAnswer::TimesOut),
+        (state.left.rejections, HandlerAnswer::Rejects),
     ] {
         if left > 0 {
-            actions.push(Action::HandlerEnds(number, answer));
+            actions.push(ModelAction::HandlerEnds(number, answer));
         }
     }
     if state.left.renewals > 0 {
-        actions.push(Action::RenewalFails(number));
+        actions.push(ModelAction::RenewalFails(number));
     }
 }
 
-impl Next<'_> {
+impl StateBuilder<'_> {
     // The queue.
 
-    pub fn receive(&mut self, number: usize, message: Message, token: Option<u64>, again: bool) {
-        let is_replaced = again && !self.has(Rule::RedeliveryAcquiresAtOnce);
-        let step = if is_replaced { Step::SendFresh } else { Step::Acquire(self.draw(number)) };
-        self.state.workers[number] = Some(Worker { message, token, is_replaced, step, drain: None });
+    pub fn receive(&mut self, number: usize, message: HeldMessage, token: Option<u64>, again: bool) {
+        let is_replaced = again && !self.has(ViolatedRule::RedeliveryAcquiresAtOnce);
+        let step = if is_replaced { WorkerStep::SendFresh } else { WorkerStep::Acquire(self.draw(number)) };
+        self.state.workers[number] = Some(ModelWorker { message, token, is_replaced, step, drain: None });
     }
 
     /// Ends the work on a message, also after a crash.
@@ -169,23 +171,23 @@ impl Next<'_> {
         let Some(worker) = self.state.workers[number].take() else { return };
         let mut others = self.state.workers.iter_mut().flatten();
         match (worker.message, delete) {
-            (Message::Own, true) => {
-                others.filter(|other| other.message == Message::Copy).for_each(|other| other.message = Message::Deleted)
-            }
-            (Message::Copy, true) => {
-                others.filter(|other| other.message == Message::Own).for_each(|other| other.message = Message::Deleted)
-            }
-            (Message::Own, false) => match others.find(|other| other.message == Message::Copy) {
-                Some(other) => other.message = Message::Own,
+            (HeldMessage::Own, true) => others
+                .filter(|other| other.message == HeldMessage::Copy)
+                .for_each(|other| other.message = HeldMessage::Deleted),
+            (HeldMessage::Copy, true) => others
+                .filter(|other| other.message == HeldMessage::Own)
+                .for_each(|other| other.message = HeldMessage::Deleted),
+            (HeldMessage::Own, false) => match others.find(|other| other.message == HeldMessage::Copy) {
+                Some(other) => other.message = HeldMessage::Own,
                 None => self.state.queue.push((worker.token, true)),
             },
-            (Message::Copy | Message::Deleted, _) => {}
+            (HeldMessage::Copy | HeldMessage::Deleted, _) => {}
         }
     }
 
     /// Returns a nonce of this author that no row holds.
     pub fn draw(&self, number: usize) -> NonceId {
-        if self.has(Rule::HolderFromRequest) {
+        if self.has(ViolatedRule::HolderFromRequest) {
             return NonceId(200, 0);
         }
         self.unused(100 + number as u8)
@@ -204,17 +206,17 @@ impl Next<'_> {
 
     /// Takes the steps that commute with all others: steps that write nothing, if no lease can be lost; and
     /// the deletion of a message that nobody else has.
-    pub fn go_on(&mut self, number: usize, worker: &mut Worker) -> Option<bool> {
+    pub fn go_on(&mut self, number: usize, worker: &mut ModelWorker) -> Option<bool> {
         loop {
             match worker.step {
-                Step::Finish { delete } if self.nobody_fails() => return Some(delete),
-                Step::Look(drawn, seen) if self.state.left.take_overs == 0 => {
-                    self.look(number, worker, drawn, seen, Clock::Early);
+                WorkerStep::Finish { delete } if self.nobody_fails() => return Some(delete),
+                WorkerStep::Look(drawn, seen) if self.state.left.take_overs == 0 => {
+                    self.look(number, worker, drawn, seen, ClockReading::Early);
                 }
-                Step::ReadPage if self.nobody_loses() && self.state.left.outages == 0 => self.read_page(worker),
-                Step::Start if self.nobody_loses() => self.start(worker),
-                Step::Run if self.nobody_loses() && self.handlers_succeed() => {
-                    self.handler_ends(worker, Answer::Done);
+                WorkerStep::ReadPage if self.nobody_loses() && self.state.left.outages == 0 => self.read_page(worker),
+                WorkerStep::Start if self.nobody_loses() => self.start(worker),
+                WorkerStep::Run if self.nobody_loses() && self.handlers_succeed() => {
+                    self.handler_ends(worker, HandlerAnswer::Done);
                 }
                 _ => return None,
             }
@@ -228,7 +230,7 @@ impl Next<'_> {
 
     /// Returns whether no message can be received twice any more.
     fn nobody_fails(&self) -> bool {
-        let copied = self.state.workers.iter().flatten().any(|worker| worker.message != Message::Own);
+        let copied = self.state.workers.iter().flatten().any(|worker| worker.message != HeldMessage::Own);
         self.state.left.worker_crashes == 0 && self.state.left.copies == 0 && !copied
     }
 
@@ -238,31 +240,31 @@ impl Next<'_> {
     }
 
     /// Handles an event other than the worker's next step.
-    fn event(&mut self, worker: &mut Worker, action: Action) {
+    fn event(&mut self, worker: &mut ModelWorker, action: ModelAction) {
         match action {
-            Action::StopsEarly(_) => {
-                let waits = worker.step == Step::Ask && worker.draining().has_to_wait();
+            ModelAction::StopsEarly(_) => {
+                let waits = worker.step == WorkerStep::Ask && worker.draining().has_to_wait();
                 let when = if waits {
                     self.model.reach(Reached::Yield);
-                    PlanTime::At(Clock::Early)
+                    PlanTime::At(ClockReading::Early)
                 } else {
                     self.state.left.overruns -= 1;
                     PlanTime::OutOfTime
                 };
-                if worker.step == Step::Gap {
-                    worker.step = Step::HandOver;
+                if worker.step == WorkerStep::Gap {
+                    worker.step = WorkerStep::HandOver;
                 } else {
                     self.ask(worker, when);
                 }
             }
-            Action::GapIsFilled(_) => {
+            ModelAction::GapIsFilled(_) => {
                 self.observes(worker, Observation::Filled);
                 self.turn(worker);
             }
-            Action::StoreIsOut(_) => {
+            ModelAction::StoreIsOut(_) => {
                 worker.step = match worker.step {
-                    Step::MarkHandOver => Step::HandOver,
-                    Step::Spill { decision, commits } => {
+                    WorkerStep::MarkHandOver => WorkerStep::HandOver,
+                    WorkerStep::Spill { decision, commits } => {
                         self.state.left.outages -= 1;
                         return self.cannot_spill(worker, decision, commits);
                     }
@@ -273,19 +275,19 @@ impl Next<'_> {
                     }
                 };
             }
-            Action::GapMayHaveExpired(_) => {
+            ModelAction::GapMayHaveExpired(_) => {
                 self.state.left.expiries -= 1;
                 let todo = worker.draining().known.gap_is_over(self.state.epoch, true);
                 self.takes(worker, todo, false);
             }
-            Action::RenewalFails(_) => {
+            ModelAction::RenewalFails(_) => {
                 let lease = worker.draining().lease;
-                if self.on_entity(Op::Renew(lease)).reply == Reply::Lost {
+                if self.on_entity(Op::Renew(lease)).reply == OperationReply::Lost {
                     self.state.left.renewals -= 1;
                     self.loses(worker);
                 }
             }
-            Action::HandlerEnds(_, answer) => {
+            ModelAction::HandlerEnds(_, answer) => {
                 self.handler_ends(worker, answer);
             }
             other => unreachable!("{other:?} is no event of a worker"),
@@ -293,10 +295,10 @@ impl Next<'_> {
     }
 
     /// Takes a step. If the worker is then done with its message, returns whether to delete it.
-    pub fn work(&mut self, number: usize, worker: &mut Worker, action: Action) -> Option<bool> {
+    pub fn work(&mut self, number: usize, worker: &mut ModelWorker, action: ModelAction) -> Option<bool> {
         let (clock, reply) = match action {
-            Action::Work(_, clock, reply) => (clock, reply),
-            Action::RowWork(_, reply) | Action::ReceiptWork(_, reply) => (Clock::Early, reply),
+            ModelAction::Work(_, clock, reply) => (clock, reply),
+            ModelAction::RowWork(_, reply) | ModelAction::ReceiptWork(_, reply) => (ClockReading::Early, reply),
             event => {
                 self.event(worker, event);
                 return None;
@@ -304,85 +306,85 @@ impl Next<'_> {
         };
         let heard = reply == Heard;
         match worker.step {
-            Step::SendFresh => {
+            WorkerStep::SendFresh => {
                 self.state.queue.push((worker.token, false));
-                worker.step = Step::Acquire(self.draw(number));
+                worker.step = WorkerStep::Acquire(self.draw(number));
             }
-            Step::Acquire(drawn) => {
+            WorkerStep::Acquire(drawn) => {
                 let executed = self.on_entity(Op::Acquire(LeaseKind::Drain, drawn, clock));
                 if heard {
                     self.acquired(number, worker, drawn, executed, clock);
                 }
             }
-            Step::Look(drawn, seen) => self.look(number, worker, drawn, seen, clock),
-            Step::TakeOver(drawn, seen) => {
+            WorkerStep::Look(drawn, seen) => self.look(number, worker, drawn, seen, clock),
+            WorkerStep::TakeOver(drawn, seen) => {
                 let executed = self.on_entity(Op::TakeOver(LeaseKind::Drain, drawn, seen));
                 if executed.landed {
                     self.state.left.take_overs = self.state.left.take_overs.saturating_sub(1);
                     self.model.reach(Reached::TakeOver);
                 }
                 if heard {
-                    self.acquired(number, worker, drawn, executed, Clock::Late);
+                    self.acquired(number, worker, drawn, executed, ClockReading::Late);
                 }
             }
-            Step::Requeue(token) => {
+            WorkerStep::Requeue(token) => {
                 self.state.queue.push((token, false));
-                worker.step = Step::Finish { delete: true };
+                worker.step = WorkerStep::Finish { delete: true };
             }
-            Step::SendFollower(token) => {
+            WorkerStep::SendFollower(token) => {
                 self.state.queue.push((Some(token), false));
-                worker.step = match self.has(Rule::FollowedBeforeSent) {
-                    true => Step::Finish { delete: true },
-                    false => Step::Follow(token),
+                worker.step = match self.has(ViolatedRule::FollowedBeforeSent) {
+                    true => WorkerStep::Finish { delete: true },
+                    false => WorkerStep::Follow(token),
                 };
             }
-            Step::Follow(token) => {
+            WorkerStep::Follow(token) => {
                 self.on_entity(Op::Follow(token));
-                worker.step = match self.has(Rule::FollowedBeforeSent) {
-                    true => Step::SendFollower(token),
-                    false => Step::Finish { delete: true },
+                worker.step = match self.has(ViolatedRule::FollowedBeforeSent) {
+                    true => WorkerStep::SendFollower(token),
+                    false => WorkerStep::Finish { delete: true },
                 };
             }
-            Step::Finish { delete } => return Some(delete),
-            Step::Ask => self.ask(worker, PlanTime::At(clock)),
-            Step::ReadPage => self.read_page(worker),
-            Step::Gap => self.void(worker, heard),
-            Step::RecordStart => {
+            WorkerStep::Finish { delete } => return Some(delete),
+            WorkerStep::Ask => self.ask(worker, PlanTime::At(clock)),
+            WorkerStep::ReadPage => self.read_page(worker),
+            WorkerStep::Gap => self.void(worker, heard),
+            WorkerStep::RecordStart => {
                 let (sequence, _) = worker.draining().known.place();
                 let marked = self.on_entity(Op::MarkStart(worker.draining().lease, sequence)).reply;
                 self.model.reach(Reached::StartWritten);
                 match marked {
-                    Reply::Lost if heard => self.loses(worker),
-                    _ if heard => worker.step = Step::Start,
+                    OperationReply::Lost if heard => self.loses(worker),
+                    _ if heard => worker.step = WorkerStep::Start,
                     _ => self.store_is_out(worker),
                 }
             }
-            Step::Start => self.start(worker),
-            Step::Run => unreachable!("a handler ends"),
-            Step::Spill { decision, commits } => self.spill(worker, decision, commits, heard),
-            Step::Commit { decision, landed } => self.commit(worker, decision, landed, heard),
-            Step::Park { ran } => {
+            WorkerStep::Start => self.start(worker),
+            WorkerStep::Run => unreachable!("a handler ends"),
+            WorkerStep::Spill { decision, commits } => self.spill(worker, decision, commits, heard),
+            WorkerStep::Commit { decision, landed } => self.commit(worker, decision, landed, heard),
+            WorkerStep::Park { ran } => {
                 let (sequence, id) = worker.draining().known.place();
-                self.on_item(Item::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
+                self.on_item(ModelItem::Parked(sequence), Op::Park(id.expect("a delivery"), sequence));
                 if heard {
                     self.settle(worker, Settlement::Parked, false, ran);
                 }
             }
-            Step::Settle { .. } => self.settle_step(worker, action, heard),
-            Step::RetryWakeUp(attempts, retries, one_by_one) => {
-                if !self.has(Rule::FailKeepsItsMessage) {
+            WorkerStep::Settle { .. } => self.settle_step(worker, action, heard),
+            WorkerStep::RetryWakeUp(attempts, retries, one_by_one) => {
+                if !self.has(ViolatedRule::FailKeepsItsMessage) {
                     self.state.queue.push((Some(worker.draining().lease.token().0), false));
                 }
-                worker.step = Step::Fail { attempts, retries, one_by_one, retry: true };
+                worker.step = WorkerStep::Fail { attempts, retries, one_by_one, retry: true };
             }
-            Step::Fail { .. } => self.fail(worker, heard),
+            WorkerStep::Fail { .. } => self.fail(worker, heard),
             _ => self.take_last_step(worker, heard),
         }
         None
     }
 
-    fn fail(&mut self, worker: &mut Worker, heard: bool) {
-        let Step::Fail { attempts, retries, one_by_one, retry } = worker.step else { unreachable!() };
+    fn fail(&mut self, worker: &mut ModelWorker, heard: bool) {
+        let WorkerStep::Fail { attempts, retries, one_by_one, retry } = worker.step else { unreachable!() };
         let Draining { lease, known, .. } = *worker.draining();
         let sequence = known.place().0;
         let executed = self.on_entity(Op::Fail {
@@ -397,15 +399,18 @@ impl Next<'_> {
         if heard {
             self.model.reach(if retry { Reached::Retry } else { Reached::Block });
             self.ended(worker, executed);
-            if self.has(Rule::FailKeepsItsMessage) && retry && matches!(executed.reply, Reply::Ended(_)) {
-                worker.step = Step::Finish { delete: false };
+            if self.has(ViolatedRule::FailKeepsItsMessage)
+                && retry
+                && matches!(executed.reply, OperationReply::Ended(_))
+            {
+                worker.step = WorkerStep::Finish { delete: false };
             }
         }
     }
 
-    fn take_last_step(&mut self, worker: &mut Worker, heard: bool) {
+    fn take_last_step(&mut self, worker: &mut ModelWorker, heard: bool) {
         match worker.step {
-            Step::Block(reason) => {
+            WorkerStep::Block(reason) => {
                 let executed =
                     self.on_entity(Op::Block(worker.draining().lease, worker.draining().known.place().0, reason));
                 if heard {
@@ -413,19 +418,19 @@ impl Next<'_> {
                     self.ended(worker, executed);
                 }
             }
-            Step::MarkHandOver => {
+            WorkerStep::MarkHandOver => {
                 self.on_entity(Op::MarkHandOver(worker.draining().lease));
-                worker.step = Step::HandOver;
+                worker.step = WorkerStep::HandOver;
             }
-            Step::HandOver => {
+            WorkerStep::HandOver => {
                 let Draining { lease, is_stopped, .. } = *worker.draining();
-                if !self.has(Rule::HandOverWithoutWakeUp) {
+                if !self.has(ViolatedRule::HandOverWithoutWakeUp) {
                     self.state.queue.push((Some(lease.token().0), false));
                 }
-                worker.step = if is_stopped { Step::ReleaseUnheard } else { Step::ReleaseHandedOver };
+                worker.step = if is_stopped { WorkerStep::ReleaseUnheard } else { WorkerStep::ReleaseHandedOver };
             }
             // Neither the outcome nor the arrival of the reply matters.
-            Step::ReleaseUnheard => {
+            WorkerStep::ReleaseUnheard => {
                 let op = match plan::stop(worker.is_replaced) {
                     plan::Stop::Release => Op::Release(worker.draining().lease),
                     plan::Stop::HandOver => hand_over(worker),
@@ -433,24 +438,24 @@ impl Next<'_> {
                 self.on_entity(op);
                 self.ends(worker, Drained::Ended);
             }
-            Step::ReleaseHandedOver => {
+            WorkerStep::ReleaseHandedOver => {
                 let executed = self.on_entity(hand_over(worker));
                 if heard {
                     self.ended(worker, executed);
                 }
             }
-            Step::Release => {
+            WorkerStep::Release => {
                 let executed = self.on_entity(Op::Release(worker.draining().lease));
                 if heard {
                     self.ended(worker, executed);
                 }
             }
-            Step::ReleaseEmpty => {
+            WorkerStep::ReleaseEmpty => {
                 let Draining { lease, known, .. } = *worker.draining();
                 let executed = self.on_entity(Op::ReleaseEmpty(lease, false, known.is_on_hold()));
                 match executed.reply {
                     _ if !heard => {}
-                    Reply::Grown(view) => {
+                    OperationReply::Grown(view) => {
                         self.observes(worker, Observation::Seen(view));
                         self.turn(worker);
                     }
@@ -463,10 +468,17 @@ impl Next<'_> {
 
     // The beginning and the end.
 
-    fn acquired(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, executed: Executed, clock: Clock) {
-        let Reply::Answered(answer) = executed.reply else { unreachable!() };
+    fn acquired(
+        &mut self,
+        number: usize,
+        worker: &mut ModelWorker,
+        drawn: NonceId,
+        executed: Executed,
+        clock: ClockReading,
+    ) {
+        let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
         if let Acquired::Held(_) = &*answer {
-            worker.step = Step::Look(drawn, answer);
+            worker.step = WorkerStep::Look(drawn, answer);
         } else {
             if matches!(&*answer, Acquired::Granted(..)) && !executed.landed {
                 self.model.reach(Reached::LostGrantRecognised);
@@ -475,23 +487,37 @@ impl Next<'_> {
         }
     }
 
-    fn look(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, answer: AcquiredRef, clock: Clock) {
+    fn look(
+        &mut self,
+        number: usize,
+        worker: &mut ModelWorker,
+        drawn: NonceId,
+        answer: AcquiredRef,
+        clock: ClockReading,
+    ) {
         let Acquired::Held(seen) = &*answer else { unreachable!() };
         let held = seen.held.as_ref().expect("held");
         let is_drain = held.kind == LeaseKind::Drain;
         let lets_go = if held.runs(time(self.state.epoch, clock)) {
-            is_drain && self.has(Rule::DropWhileDrained)
+            is_drain && self.has(ViolatedRule::DropWhileDrained)
         } else {
-            is_drain && seen.is_empty() && self.has(Rule::DeleteAtExpiredEmptyLease)
+            is_drain && seen.is_empty() && self.has(ViolatedRule::DeleteAtExpiredEmptyLease)
         };
         if lets_go {
-            worker.step = Step::Finish { delete: true };
+            worker.step = WorkerStep::Finish { delete: true };
         } else {
             self.begins(number, worker, drawn, answer, clock);
         }
     }
 
-    fn begins(&mut self, number: usize, worker: &mut Worker, drawn: NonceId, answer: AcquiredRef, clock: Clock) {
+    fn begins(
+        &mut self,
+        number: usize,
+        worker: &mut ModelWorker,
+        drawn: NonceId,
+        answer: AcquiredRef,
+        clock: ClockReading,
+    ) {
         match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
             DrainBegin::Granted(lease, known) => {
                 let state = known.state();
@@ -500,56 +526,56 @@ impl Next<'_> {
                 self.turn(worker);
             }
             DrainBegin::Drained(drained) => self.ends(worker, drained),
-            DrainBegin::AskAgain => worker.step = Step::Acquire(self.draw(number)),
-            DrainBegin::TakeOver(seen) => worker.step = Step::TakeOver(drawn, seen),
+            DrainBegin::AskAgain => worker.step = WorkerStep::Acquire(self.draw(number)),
+            DrainBegin::TakeOver(seen) => worker.step = WorkerStep::TakeOver(drawn, seen),
         }
     }
 
     /// Ends the drain, and decides what happens to its wake-up.
-    pub fn ends(&mut self, worker: &mut Worker, drained: Drained) {
+    pub fn ends(&mut self, worker: &mut ModelWorker, drained: Drained) {
         let wake_up = WakeUp { token: worker.token, ..WakeUp::of(entity()) };
         worker.step = match disposition(&wake_up, worker.is_replaced, drained, LEASE) {
-            Disposition::Delete => Step::Finish { delete: true },
-            Disposition::Keep => Step::Finish { delete: false },
+            Disposition::Delete => WorkerStep::Finish { delete: true },
+            Disposition::Keep => WorkerStep::Finish { delete: false },
             Disposition::Replace(..) if let Drained::Follows { token, .. } = drained => {
-                match self.has(Rule::FollowedBeforeSent) {
-                    true => Step::Follow(token.0),
-                    false => Step::SendFollower(token.0),
+                match self.has(ViolatedRule::FollowedBeforeSent) {
+                    true => WorkerStep::Follow(token.0),
+                    false => WorkerStep::SendFollower(token.0),
                 }
             }
-            Disposition::Replace(fresh, ..) => Step::Requeue(fresh.token),
+            Disposition::Replace(fresh, ..) => WorkerStep::Requeue(fresh.token),
         };
     }
 
     /// Ends the drain, because the store does not answer.
-    fn store_is_out(&mut self, worker: &mut Worker) {
+    fn store_is_out(&mut self, worker: &mut ModelWorker) {
         worker.draining_mut().is_stopped = true;
         worker.step = match plan::stop(worker.is_replaced) {
-            plan::Stop::Release => Step::ReleaseUnheard,
-            plan::Stop::HandOver => Step::MarkHandOver,
+            plan::Stop::Release => WorkerStep::ReleaseUnheard,
+            plan::Stop::HandOver => WorkerStep::MarkHandOver,
         };
     }
 
-    pub fn loses(&mut self, worker: &mut Worker) {
+    pub fn loses(&mut self, worker: &mut ModelWorker) {
         self.model.reach(Reached::LostLease);
         self.ends(worker, Drained::Lost);
     }
 
-    pub fn ended(&mut self, worker: &mut Worker, executed: Executed) {
+    pub fn ended(&mut self, worker: &mut ModelWorker, executed: Executed) {
         match executed.reply {
-            Reply::Ended(_) => {
+            OperationReply::Ended(_) => {
                 if !executed.landed {
                     self.model.reach(Reached::LostReleaseRecognised);
                 }
                 self.ends(worker, Drained::Ended);
             }
-            Reply::Lost => self.loses(worker),
+            OperationReply::Lost => self.loses(worker),
             _ => unreachable!(),
         }
     }
 }
 
-fn hand_over(worker: &Worker) -> Op {
+fn hand_over(worker: &ModelWorker) -> Op {
     let drain = worker.draining();
     Op::HandOver(drain.lease, drain.known.state().is_suspect())
 }

@@ -36,7 +36,7 @@ impl Handler for Blocks {
 /// Runs as a function does: one thread, the machine's clock, and a separate thread that the handler blocks.
 #[tokio::test]
 async fn lease_is_renewed_while_handler_blocks_thread() {
-    let mut world = World::by(Env::system());
+    let mut world = TestWorld::by(Env::system());
     world.isolation = Isolation::Thread;
     world.settings.lease = Duration::from_secs(1);
     for (entity, ids) in [("slow/blocking", ["b1", "b2"]), ("slow/other", ["o1", "o2"])] {

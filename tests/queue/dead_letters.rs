@@ -2,11 +2,11 @@
 
 use aws_sdk_sqs::types::MessageSystemAttributeName;
 
-use crate::fixture::{Fixture, bodies, counts, receive, system};
+use crate::fixture::{QueueFixture, bodies, counts, receive, system};
 
 #[tokio::test]
 async fn message_received_too_often_moves_to_dead_letters() {
-    let queue = Fixture::with(0, 2).await;
+    let queue = QueueFixture::with(0, 2).await;
     queue.send("poison").await;
     let alive = queue.receive_one().await;
     queue.receive_one().await;
@@ -23,7 +23,7 @@ async fn message_received_too_often_moves_to_dead_letters() {
 
 #[tokio::test]
 async fn deleted_message_does_not_move_to_dead_letters() {
-    let queue = Fixture::with(0, 1).await;
+    let queue = QueueFixture::with(0, 1).await;
     queue.send("fine").await;
     let message = queue.receive_one().await;
     queue.delete(&message).await;
@@ -33,7 +33,7 @@ async fn deleted_message_does_not_move_to_dead_letters() {
 
 #[tokio::test]
 async fn receive_skips_messages_moved_to_dead_letters() {
-    let queue = Fixture::with(0, 1).await;
+    let queue = QueueFixture::with(0, 1).await;
     queue.send("poison").await;
     queue.receive_one().await;
     queue.send("fresh").await;
@@ -43,7 +43,7 @@ async fn receive_skips_messages_moved_to_dead_letters() {
 
 #[tokio::test]
 async fn long_poll_gets_message_moved_to_dead_letters() {
-    let queue = Fixture::with(0, 1).await;
+    let queue = QueueFixture::with(0, 1).await;
     queue.send("poison").await;
     queue.receive_one().await;
     let (dead, ()) = tokio::join!(receive(&queue.sqs, &queue.dead_letters, 20), async {
@@ -55,7 +55,7 @@ async fn long_poll_gets_message_moved_to_dead_letters() {
 
 #[tokio::test]
 async fn receipt_handle_is_invalid_after_dead_letter_move() {
-    let queue = Fixture::with(0, 1).await;
+    let queue = QueueFixture::with(0, 1).await;
     queue.send("poison").await;
     let alive = queue.receive_one().await;
     assert!(queue.receive().await.is_empty());

@@ -17,14 +17,14 @@ use webhook_serializer::aws::Account;
 
 pub const QUEUE: &str = "wake-ups";
 
-pub struct Fixture {
+pub struct QueueFixture {
     pub sqs: Client,
     pub url: String,
     pub dead_letters: String,
     pub clock: Arc<ManualClock>,
 }
 
-impl Fixture {
+impl QueueFixture {
     /// Serves a queue with a visibility timeout of 30 s.
     pub async fn start() -> Self {
         Self::with(30, 100).await

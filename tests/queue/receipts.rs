@@ -1,10 +1,10 @@
 //! Receipt handles: `DeleteMessageBatch` and `ChangeMessageVisibilityBatch`.
 
-use crate::fixture::{Fixture, bodies, code, deletion, handle, visibility};
+use crate::fixture::{QueueFixture, bodies, code, deletion, handle, visibility};
 
 #[tokio::test]
 async fn deleted_message_does_not_return() {
-    let queue = Fixture::with(1, 100).await;
+    let queue = QueueFixture::with(1, 100).await;
     queue.send("done").await;
     let message = queue.receive_one().await;
     queue.delete(&message).await;
@@ -17,7 +17,7 @@ async fn deleted_message_does_not_return() {
 
 #[tokio::test]
 async fn newest_receipt_handle_deletes_message_after_visibility_timeout() {
-    let queue = Fixture::with(1, 100).await;
+    let queue = QueueFixture::with(1, 100).await;
     queue.send("done late").await;
     let message = queue.receive_one().await;
     queue.pass(1);
@@ -27,7 +27,7 @@ async fn newest_receipt_handle_deletes_message_after_visibility_timeout() {
 
 #[tokio::test]
 async fn older_receipt_handle_does_not_delete_message() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("received twice").await;
     let first = queue.receive_for(0).await;
     let second = queue.receive_for(0).await;
@@ -39,7 +39,7 @@ async fn older_receipt_handle_does_not_delete_message() {
 
 #[tokio::test]
 async fn new_visibility_timeout_counts_from_the_change_not_the_receive() {
-    let queue = Fixture::with(2, 100).await;
+    let queue = QueueFixture::with(2, 100).await;
     queue.send("slow").await;
     let message = queue.receive_one().await;
     queue.pass(1);
@@ -52,7 +52,7 @@ async fn new_visibility_timeout_counts_from_the_change_not_the_receive() {
 
 #[tokio::test]
 async fn visibility_change_lasts_for_one_receive() {
-    let queue = Fixture::with(1, 100).await;
+    let queue = QueueFixture::with(1, 100).await;
     queue.send("returned").await;
     let message = queue.receive_one().await;
     queue.hide(&message, 0).await.expect("in flight");
@@ -64,7 +64,7 @@ async fn visibility_change_lasts_for_one_receive() {
 
 #[tokio::test]
 async fn visibility_change_does_not_hide_visible_message() {
-    let queue = Fixture::with(1, 100).await;
+    let queue = QueueFixture::with(1, 100).await;
     queue.send("too late").await;
     let message = queue.receive_one().await;
     queue.pass(1);
@@ -74,7 +74,7 @@ async fn visibility_change_does_not_hide_visible_message() {
 
 #[tokio::test]
 async fn older_receipt_handle_changes_visibility_of_newer_receive() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("received twice").await;
     let first = queue.receive_for(0).await;
     queue.receive_for(30).await;
@@ -84,7 +84,7 @@ async fn older_receipt_handle_changes_visibility_of_newer_receive() {
 
 #[tokio::test]
 async fn invalid_visibility_change_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("done").await;
     let message = queue.receive_one().await;
     for seconds in [43_201, -1] {
@@ -96,7 +96,7 @@ async fn invalid_visibility_change_is_refused() {
 
 #[tokio::test]
 async fn delete_batch_deletes_only_valid_entries() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     for body in ["a", "b", "c"] {
         queue.send(body).await;
     }
@@ -116,7 +116,7 @@ async fn delete_batch_deletes_only_valid_entries() {
 
 #[tokio::test]
 async fn visibility_batch_changes_only_valid_entries() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     for body in ["a", "b"] {
         queue.send(body).await;
     }
@@ -132,7 +132,7 @@ async fn visibility_batch_changes_only_valid_entries() {
 
 #[tokio::test]
 async fn malformed_batch_request_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let eleven = (0..11).map(|number| deletion(&number.to_string(), "any")).collect();
     for (entries, refusal) in [
         (vec![], "AWS.SimpleQueueService.EmptyBatchRequest"),

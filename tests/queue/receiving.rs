@@ -2,11 +2,11 @@
 
 use aws_sdk_sqs::types::MessageSystemAttributeName;
 
-use crate::fixture::{Fixture, bodies, code, system};
+use crate::fixture::{QueueFixture, bodies, code, system};
 
 #[tokio::test]
 async fn received_message_is_hidden_until_visibility_timeout() {
-    let queue = Fixture::with(2, 100).await;
+    let queue = QueueFixture::with(2, 100).await;
     queue.send("again").await;
     queue.receive_one().await;
     queue.pass(1);
@@ -17,7 +17,7 @@ async fn received_message_is_hidden_until_visibility_timeout() {
 
 #[tokio::test]
 async fn receive_can_set_a_visibility_timeout() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("again").await;
     queue.receive_for(1).await;
     assert!(queue.receive().await.is_empty());
@@ -28,7 +28,7 @@ async fn receive_can_set_a_visibility_timeout() {
 
 #[tokio::test]
 async fn receive_with_parameter_out_of_range_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let receive = || queue.sqs.receive_message().queue_url(&queue.url);
     receive().visibility_timeout(43_200).send().await.expect("in range");
     for refused in [
@@ -44,7 +44,7 @@ async fn receive_with_parameter_out_of_range_is_refused() {
 
 #[tokio::test]
 async fn receive_returns_at_most_the_requested_number() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     for body in ["a", "b", "c"] {
         queue.send(body).await;
     }
@@ -55,7 +55,7 @@ async fn receive_returns_at_most_the_requested_number() {
 
 #[tokio::test]
 async fn concurrent_receives_share_no_message() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let all: Vec<_> = (10..40).map(|number| number.to_string()).collect();
     for body in &all {
         queue.send(body).await;
@@ -66,7 +66,7 @@ async fn concurrent_receives_share_no_message() {
 
 #[tokio::test]
 async fn received_message_shows_receive_count_and_sent_time() {
-    let queue = Fixture::with(0, 100).await;
+    let queue = QueueFixture::with(0, 100).await;
     queue.send("again").await;
     let first = queue.receive_one().await;
     queue.pass(1);
@@ -80,7 +80,7 @@ async fn received_message_shows_receive_count_and_sent_time() {
 
 #[tokio::test]
 async fn only_requested_system_attributes_are_returned() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("plain").await;
     assert_eq!(queue.receive_for(0).await.attributes().map_or(0, |attributes| attributes.len()), 0);
     let receive = queue.sqs.receive_message().queue_url(&queue.url);
@@ -91,7 +91,7 @@ async fn only_requested_system_attributes_are_returned() {
 
 #[tokio::test]
 async fn long_poll_gets_sent_message() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let (messages, ()) = tokio::join!(queue.receive_within(20), async {
         queue.until_a_receive_waits().await;
         queue.send("at last").await;
@@ -101,7 +101,7 @@ async fn long_poll_gets_sent_message() {
 
 #[tokio::test]
 async fn long_poll_gets_message_after_delay_or_timeout() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send_delayed("delayed", 1).await.expect("sent");
     let after_a_second = async || {
         let (messages, ()) = tokio::join!(queue.receive_within(20), async {
@@ -118,7 +118,7 @@ async fn long_poll_gets_message_after_delay_or_timeout() {
 
 #[tokio::test]
 async fn long_poll_gets_message_made_visible() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send("returned").await;
     let held = queue.receive_one().await;
     let (messages, ()) = tokio::join!(queue.receive_within(20), async {
@@ -130,7 +130,7 @@ async fn long_poll_gets_message_made_visible() {
 
 #[tokio::test]
 async fn one_of_two_long_polls_gets_the_message() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let (a, b, ()) = tokio::join!(queue.receive_within(1), queue.receive_within(1), async {
         queue.clock.until_waited_for_by(2).await;
         queue.send("for one").await;
@@ -141,7 +141,7 @@ async fn one_of_two_long_polls_gets_the_message() {
 
 #[tokio::test]
 async fn long_poll_without_message_returns_empty() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let (messages, ()) = tokio::join!(queue.receive_within(1), async {
         queue.until_a_receive_waits().await;
         queue.pass(1);

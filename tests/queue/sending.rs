@@ -1,12 +1,12 @@
 //! `SendMessage`.
 
-use crate::fixture::{Fixture, bodies, code};
+use crate::fixture::{QueueFixture, bodies, code};
 
 const MEBIBYTE: usize = 1_048_576;
 
 #[tokio::test]
 async fn sent_message_arrives_with_id_and_digest() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let send = || queue.sqs.send_message().queue_url(&queue.url).message_body("message-1").send();
     let sent = send().await.expect("sent");
     assert_eq!(sent.md5_of_message_body(), Some("3d6b824fd8c1520e9a047d21fee6fb1f"));
@@ -19,7 +19,7 @@ async fn sent_message_arrives_with_id_and_digest() {
 
 #[tokio::test]
 async fn special_xml_characters_are_received_unchanged() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let body = "tab\t, newline\n, \"quotes\", \\, <&>, \u{fc}, \u{20ac}, \u{1f980}, \u{fffd}, \
                 \u{d7ff}\u{e000}\u{10000}\u{1fffe}\u{10ffff}";
     queue.send(body).await;
@@ -28,7 +28,7 @@ async fn special_xml_characters_are_received_unchanged() {
 
 #[tokio::test]
 async fn body_with_characters_outside_xml_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let send = |body: &str| queue.sqs.send_message().queue_url(&queue.url).message_body(body).send();
     assert_eq!(send("").await.map_err(code).expect_err("empty"), "MissingParameter");
     for body in ["bell \u{7}", "\u{b}", "\u{1f}", "\u{fffe}", "\u{ffff}"] {
@@ -38,7 +38,7 @@ async fn body_with_characters_outside_xml_is_refused() {
 
 #[tokio::test]
 async fn body_over_one_mebibyte_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let send = |length: usize| queue.sqs.send_message().queue_url(&queue.url).message_body("x".repeat(length)).send();
     assert_eq!(send(MEBIBYTE + 1).await.map_err(code).expect_err("too long"), "InvalidParameterValue");
     send(MEBIBYTE).await.expect("sent");
@@ -47,7 +47,7 @@ async fn body_over_one_mebibyte_is_refused() {
 
 #[tokio::test]
 async fn delayed_message_arrives_after_the_delay() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send_delayed("later", 2).await.expect("sent");
     queue.pass(1);
     assert!(queue.receive().await.is_empty());
@@ -57,7 +57,7 @@ async fn delayed_message_arrives_after_the_delay() {
 
 #[tokio::test]
 async fn delay_over_fifteen_minutes_is_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     queue.send_delayed("late", 900).await.expect("sent");
     for delay in [901, -1] {
         assert_eq!(queue.send_delayed("late", delay).await, Err("InvalidParameterValue".to_owned()));
@@ -66,7 +66,7 @@ async fn delay_over_fifteen_minutes_is_refused() {
 
 #[tokio::test]
 async fn unknown_queue_returns_queue_does_not_exist() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let url = format!("{}-not", queue.url);
     let refused = queue.sqs.send_message().queue_url(&url).message_body("lost").send().await;
     assert!(refused.expect_err("no such queue").into_service_error().is_queue_does_not_exist());

@@ -15,7 +15,7 @@ use serializer::local::queue::{
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
-use crate::fixture::{Fixture, QUEUE, client, code, counts, deletion, handle, manual_clock, receive};
+use crate::fixture::{QUEUE, QueueFixture, client, code, counts, deletion, handle, manual_clock, receive};
 
 const AT_ONCE: Receive = Receive { max_messages: 10, visibility_timeout: None, wait: Duration::ZERO };
 
@@ -157,7 +157,7 @@ async fn queue_shutdown_answers_long_polls() {
 
 #[tokio::test]
 async fn queue_messages_are_counted_by_state() {
-    let queue = Fixture::with(2, 100).await;
+    let queue = QueueFixture::with(2, 100).await;
     for body in ["a", "b", "c"] {
         queue.send(body).await;
     }
@@ -172,7 +172,7 @@ async fn queue_messages_are_counted_by_state() {
 
 #[tokio::test]
 async fn unknown_attributes_and_actions_are_refused() {
-    let queue = Fixture::start().await;
+    let queue = QueueFixture::start().await;
     let get = queue.sqs.get_queue_attributes().queue_url(&queue.url);
     let timeout = get.clone().attribute_names(QueueAttributeName::VisibilityTimeout).send().await;
     let expected = [(QueueAttributeName::VisibilityTimeout, "30".to_owned())];

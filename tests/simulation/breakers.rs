@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tests::simulation::destination::{BreakerAudit, Start};
+use tests::simulation::destination::{BreakerAudit, DestinationStart};
 
 fn second(number: u64) -> Duration {
     Duration::from_secs(number)
@@ -12,7 +12,7 @@ fn second(number: u64) -> Duration {
 fn start_despite_an_open_breaker_is_reported() {
     let account = BreakerAudit::default();
     let start = |source, entity, at| account.started(source, entity, 1, second(at));
-    let is_probe = |start: &Result<Start, String>| start.as_ref().is_ok_and(Start::is_probe);
+    let is_probe = |start: &Result<DestinationStart, String>| start.as_ref().is_ok_and(DestinationStart::is_probe);
     let before = start("park", 0, 1);
     account.opened("park", second(2), second(5));
     assert!(start("park", 1, 6).is_err_and(|mistake| mistake.contains("before its breaker lets it")));

@@ -15,17 +15,23 @@ use std::{
 
 use tests::{
     not_run::is_thorough,
-    rules::Rule,
-    simulation::{Plan, Report, mutation::CONTROLS, outage::FailureMode, profile::Profile, run, shrink::shrink},
+    rules::ViolatedRule,
+    simulation::{
+        SimulationPlan, SimulationReport, mutation::CONTROLS, outage::FailureMode, profile::Profile, run,
+        shrink::shrink,
+    },
 };
 
-fn plan(seed: u64, mutation: Option<Rule>) -> Plan {
-    Plan { seed, mutation, focus: mutation, ..Plan::default() }
+fn plan(seed: u64, mutation: Option<ViolatedRule>) -> SimulationPlan {
+    SimulationPlan { seed, mutation, focus: mutation, ..SimulationPlan::default() }
 }
 
 /// Runs seeds on two threads until one fails. Returns the situations reached, and the failing run with the
 /// smallest seed.
-fn first_failure(seeds: u64, mutation: Option<Rule>) -> (BTreeMap<&'static str, u64>, Option<Report>) {
+fn first_failure(
+    seeds: u64,
+    mutation: Option<ViolatedRule>,
+) -> (BTreeMap<&'static str, u64>, Option<SimulationReport>) {
     let next = AtomicU64::new(0);
     let end = AtomicU64::new(seeds);
     let work = || {
@@ -138,7 +144,7 @@ const INTERESTING: &[&str] = &[
 /// handler.
 #[test]
 fn failing_inbox_queries_park_no_delivery() {
-    let report = run(Plan { profile: Some(Profile::query_outage()), ..Plan::default() });
+    let report = run(SimulationPlan { profile: Some(Profile::query_outage()), ..SimulationPlan::default() });
     assert!(report.mistakes.is_empty(), "{}", report.text());
     assert!(report.reached.contains_key("something was out for long"), "{:?}", report.reached);
 }
@@ -148,7 +154,8 @@ fn failing_inbox_queries_park_no_delivery() {
 #[test]
 fn deferred_deliveries_are_applied_after_hour_of_store_outage() {
     let through = |(seed, how)| {
-        let report = run(Plan { seed, profile: Some(Profile::store_outage(how)), ..Plan::default() });
+        let report =
+            run(SimulationPlan { seed, profile: Some(Profile::store_outage(how)), ..SimulationPlan::default() });
         assert!(report.mistakes.is_empty(), "seed {seed}, {how:?}:\n{}", report.text());
         let times = |what| report.reached.get(what).copied().unwrap_or(0);
         let deferred = times("a delivery is deferred");
@@ -173,7 +180,7 @@ fn same_seed_gives_the_same_trace() {
     }
 }
 
-fn noticed() -> impl Iterator<Item = (Rule, u64)> {
+fn noticed() -> impl Iterator<Item = (ViolatedRule, u64)> {
     CONTROLS.iter().filter_map(|(rule, known)| Some((*rule, (*known)?)))
 }
 
@@ -193,7 +200,7 @@ fn every_mutation_is_found() {
 #[test]
 fn seed_exposing_a_mutation_passes_unmutated_code() {
     for (mutation, known) in noticed() {
-        let report = run(Plan { seed: known, focus: Some(mutation), ..Plan::default() });
+        let report = run(SimulationPlan { seed: known, focus: Some(mutation), ..SimulationPlan::default() });
         assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.text());
     }
 }

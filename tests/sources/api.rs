@@ -24,22 +24,22 @@ const SECRET: &str = "bm90IHRvIGJlIHNob3du";
 const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
 
 #[derive(Debug, Clone)]
-struct Received {
+struct RecordedRequest {
     target: String,
     authorization: String,
     body: Value,
 }
 
 #[derive(Clone)]
-enum Reply {
+enum ServiceReply {
     Answer(StatusCode, String),
     Silence,
 }
 
 #[derive(Clone)]
-struct StandIn {
-    received: Arc<Mutex<Vec<Received>>>,
-    reply: Arc<Mutex<Reply>>,
+struct ApiStandIn {
+    received: Arc<Mutex<Vec<RecordedRequest>>>,
+    reply: Arc<Mutex<ServiceReply>>,
     url: String,
     server: AbortHandle,
 }
@@ -49,18 +49,18 @@ async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes)
     let target = header("x-amz-target");
     let authorization = header("authorization");
     let body = serde_json::from_slice(&body).unwrap();
-    stand_in.0.lock().unwrap().push(Received { target, authorization, body });
+    stand_in.0.lock().unwrap().push(RecordedRequest { target, authorization, body });
     let reply = stand_in.1.lock().unwrap().clone();
     match reply {
-        Reply::Answer(status, body) => (status, body),
-        Reply::Silence => std::future::pending().await,
+        ServiceReply::Answer(status, body) => (status, body),
+        ServiceReply::Silence => std::future::pending().await,
     }
 }
 
-type Shared = (Arc<Mutex<Vec<Received>>>, Arc<Mutex<Reply>>);
+type Shared = (Arc<Mutex<Vec<RecordedRequest>>>, Arc<Mutex<ServiceReply>>);
 
-impl StandIn {
-    async fn start(reply: Reply) -> Self {
+impl ApiStandIn {
+    async fn start(reply: ServiceReply) -> Self {
         let received = Arc::new(Mutex::new(Vec::new()));
         let reply = Arc::new(Mutex::new(reply));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -70,7 +70,7 @@ impl StandIn {
         Self { received, reply, url, server }
     }
 
-    fn set_reply(&self, reply: Reply) {
+    fn set_reply(&self, reply: ServiceReply) {
         *self.reply.lock().unwrap() = reply;
     }
 
@@ -92,7 +92,7 @@ impl StandIn {
         LiveSources::open(document, env.clone(), Arc::new(Quiet)).await
     }
 
-    fn received(&self) -> Vec<Received> {
+    fn received(&self) -> Vec<RecordedRequest> {
         self.received.lock().unwrap().clone()
     }
 }
@@ -101,9 +101,9 @@ fn parameter() -> SourcesOrigin {
     SourcesOrigin::Parameter("/webhooks/sources".into())
 }
 
-fn parameter_with(secret: &str) -> Reply {
+fn parameter_with(secret: &str) -> ServiceReply {
     let document = document(&[("shop", secret)]);
-    Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
+    ServiceReply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": document, "Version": 3 } }).to_string())
 }
 
 #[tokio::test]
@@ -125,7 +125,7 @@ async fn sources_document_is_read_by_signed_request() {
             json!({ "SecretId": ARN }),
         ),
     ] {
-        let stand_in = StandIn::start(Reply::Answer(StatusCode::OK, reply.to_string())).await;
+        let stand_in = ApiStandIn::start(ServiceReply::Answer(StatusCode::OK, reply.to_string())).await;
         let live = stand_in.open(origin, &Env::system()).await.unwrap();
         assert_eq!(live.current().iter().map(|source| source.name.to_string()).collect::<Vec<_>>(), ["shop"]);
         let received = stand_in.received().remove(0);
@@ -151,11 +151,11 @@ async fn document_read_error_omits_the_service_message() {
         ((StatusCode::OK, no_document), "the answer of ssm contains no document"),
         ((StatusCode::OK, SECRET.to_owned()), "the answer of ssm contains no document"),
     ] {
-        let stand_in = StandIn::start(Reply::Answer(reply.0, reply.1)).await;
+        let stand_in = ApiStandIn::start(ServiceReply::Answer(reply.0, reply.1)).await;
         assert_eq!(stand_in.document(parameter(), &Env::system()).read().await.unwrap_err(), reason);
     }
-    let gone = StandIn::start(Reply::Silence).await;
-    let gone = StandIn { url: "http://127.0.0.1:1".into(), ..gone };
+    let gone = ApiStandIn::start(ServiceReply::Silence).await;
+    let gone = ApiStandIn { url: "http://127.0.0.1:1".into(), ..gone };
     assert_eq!(gone.document(parameter(), &Env::system()).read().await.unwrap_err(), "ssm does not answer");
 }
 
@@ -164,11 +164,11 @@ async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
     let clock = ShiftedClock::new(SystemClock::start());
     let env = clock.clone().env(1);
     let pass = || clock.pass(SPACING);
-    let stand_in = StandIn::start(parameter_with(SECRET)).await;
+    let stand_in = ApiStandIn::start(parameter_with(SECRET)).await;
     let live = stand_in.open(parameter(), &env).await.unwrap();
     let first = live.current();
 
-    stand_in.set_reply(Reply::Silence);
+    stand_in.set_reply(ServiceReply::Silence);
     pass();
     assert_eq!(live.newest().await, Newest::Unknown, "silent");
     assert!(Arc::ptr_eq(&first, &live.current()));
@@ -181,7 +181,10 @@ async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
     let rolled = live.current();
     assert!(!Arc::ptr_eq(&first, &rolled));
 
-    stand_in.set_reply(Reply::Answer(StatusCode::OK, json!({ "Parameter": { "Value": "no document" } }).to_string()));
+    stand_in.set_reply(ServiceReply::Answer(
+        StatusCode::OK,
+        json!({ "Parameter": { "Value": "no document" } }).to_string(),
+    ));
     pass();
     assert_eq!(live.newest().await, Newest::Unknown, "invalid");
     stand_in.server.abort();

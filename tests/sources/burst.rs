@@ -52,7 +52,7 @@ struct Burst {
 }
 
 async fn burst(instances: usize, rate: f64) -> Burst {
-    let world = World::new();
+    let world = TestWorld::new();
     let begun = world.env.monotonic();
     let bucket = Arc::new(Mutex::new(Bucket { left: rate, at: begun, reads: 0 }));
     let document = Throttling { env: world.env.clone(), rate, bucket: bucket.clone() };

@@ -33,28 +33,28 @@ async fn settle() {
     }
 }
 
-async fn open(world: &World, script: &ScriptedDocument) -> LiveSources {
+async fn open(world: &TestWorld, script: &ScriptedDocument) -> LiveSources {
     let document = Box::new(script.clone());
     LiveSources::open(document, world.env.clone(), Arc::new(script.clone())).await.expect("it is read")
 }
 
-async fn ingest(world: &World, script: &ScriptedDocument) -> (Ingest, LiveSources) {
+async fn ingest(world: &TestWorld, script: &ScriptedDocument) -> (Ingest, LiveSources) {
     let live = open(world, script).await;
     (Ingest::new(&live, world.inbox(), world.env.clone()), live)
 }
 
-fn webhook(world: &World, source: &str, secret: &str, id: &str) -> Webhook {
+fn webhook(world: &TestWorld, source: &str, secret: &str, id: &str) -> Webhook {
     let sources = Sources::parse(&document(&[(source, secret)])).unwrap();
     signed(&sources, source, id, update("1"), world.env.now())
 }
 
-fn post(world: &World, secret: &str, id: &str) -> Request {
+fn post(world: &TestWorld, secret: &str, id: &str) -> Request {
     request(&webhook(world, "shop", secret, id))
 }
 
 #[tokio::test(start_paused = true)]
 async fn sources_document_is_refreshed_every_minute() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     assert_eq!(script.reads(), 1);
@@ -74,7 +74,7 @@ async fn sources_document_is_refreshed_every_minute() {
 
 #[tokio::test(start_paused = true)]
 async fn request_waits_250ms_at_most_for_document_read() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     script.set(&[("shop", NEW)]);
@@ -98,7 +98,7 @@ async fn request_waits_250ms_at_most_for_document_read() {
 
 #[tokio::test(start_paused = true)]
 async fn document_read_during_long_freeze_is_ignored() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, live) = ingest(&world, &script).await;
     script.hang();
@@ -120,9 +120,9 @@ async fn document_read_during_long_freeze_is_ignored() {
 async fn ingest_answers_in_time_with_slow_dependencies() {
     // The put and the wake-up get no answer, and use all the time that the reads of the document leave.
     for (silent, slow) in [(0, 0), (0, 1100), (1, 0), (1, 700), (2, 0), (2, 300), (2, 400)] {
-        let mut world = World::new();
+        let mut world = TestWorld::new();
         let script = ScriptedDocument::new(&[("shop", OLD)]);
-        let plan = move |call: &Call<'_>| match call.writes {
+        let plan = move |call: &TableCall<'_>| match call.writes {
             [Write { action: Action::Put(_), .. }] => Fault::Silent,
             _ if call.write <= silent => Fault::Silent,
             _ => Fault::Slow(Duration::from_millis(slow)),
@@ -141,7 +141,7 @@ async fn ingest_answers_in_time_with_slow_dependencies() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_instance_rereads_document_before_answering() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", NEW)]);
@@ -157,7 +157,7 @@ async fn idle_instance_rereads_document_before_answering() {
 
 #[tokio::test(start_paused = true)]
 async fn webhook_signed_with_rotated_secret_is_accepted() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     // The provider signs with the new secret from the moment at which the document changes.
@@ -176,7 +176,7 @@ async fn webhook_signed_with_rotated_secret_is_accepted() {
 #[tokio::test(start_paused = true)]
 async fn webhook_of_source_without_secret_gets_503() {
     for secrets in ["", "secrets = []\n"] {
-        let world = World::new();
+        let world = TestWorld::new();
         let script = ScriptedDocument::new(&[]);
         script.set_text(format!("[sources.shop]\nprovider = 'standard-webhooks'\n{secrets}handler = 'test'\n"));
         let (ingest, _) = ingest(&world, &script).await;
@@ -203,7 +203,7 @@ async fn webhook_of_source_without_secret_gets_503() {
 #[tokio::test(start_paused = true)]
 async fn webhook_bypassing_the_proxy_is_refused() {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[]);
     let origin = |secrets: &str| format!("[origin]\nsecret = {secrets}\n{}", document(&[("shop", OLD)]));
     script.set_text(origin(&format!("'{SECRET}'")));
@@ -227,7 +227,7 @@ async fn webhook_bypassing_the_proxy_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn first_webhook_of_added_source_is_accepted() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.set(&[("shop", OLD), ("second", NEW)]);
@@ -238,7 +238,7 @@ async fn first_webhook_of_added_source_is_accepted() {
 
 #[tokio::test(start_paused = true)]
 async fn webhook_is_accepted_after_document_corrects_provider() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[]);
     script.set_text(format!("[sources.shop]\nprovider = 'shopify'\nsecrets = ['{OLD}']\nhandler = 'test'\n"));
     let (ingest, _) = ingest(&world, &script).await;
@@ -251,7 +251,7 @@ async fn webhook_is_accepted_after_document_corrects_provider() {
 
 #[tokio::test(start_paused = true)]
 async fn forged_webhooks_reread_document_at_growing_intervals() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     pass(SPACING).await;
@@ -288,7 +288,7 @@ async fn forged_webhooks_reread_document_at_growing_intervals() {
 
 #[tokio::test(start_paused = true)]
 async fn last_document_is_used_while_service_is_unreachable() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.fail("ssm does not answer");
@@ -326,7 +326,7 @@ async fn last_document_is_used_while_service_is_unreachable() {
 
 #[tokio::test(start_paused = true)]
 async fn unverifiable_webhook_gets_503_while_document_read_hangs() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, _) = ingest(&world, &script).await;
     script.hang();
@@ -343,7 +343,7 @@ async fn unverifiable_webhook_gets_503_while_document_read_hangs() {
 
 #[tokio::test(start_paused = true)]
 async fn invalid_sources_document_is_ignored_and_not_shown() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let (ingest, live) = ingest(&world, &script).await;
     live.demand(|sources| if sources.iter().count() < 3 { Ok(()) } else { Err("too many".into()) }).unwrap();
@@ -368,7 +368,7 @@ async fn invalid_sources_document_is_ignored_and_not_shown() {
 
 #[tokio::test(start_paused = true)]
 async fn failed_document_read_is_retried_during_initialisation() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[]);
     let opened = async || {
         let document = Box::new(script.clone());
@@ -394,7 +394,7 @@ async fn sources_document_can_be_a_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("sources.toml");
     std::fs::write(&file, document(&[("shop", OLD)])).unwrap();
-    let world = World::new();
+    let world = TestWorld::new();
     let read = |path| LiveSources::open(Box::new(FileDocument(path)), world.env.clone(), world.events.clone());
     assert_eq!(read(file).await.unwrap().current().iter().count(), 1);
     let missing = read(directory.path().join("none")).await.unwrap_err();
@@ -402,7 +402,7 @@ async fn sources_document_can_be_a_file() {
 }
 
 /// Drains the order of the source `second` once.
-async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> Acknowledgement {
+async fn drain(world: &TestWorld, script: &ScriptedDocument, live: &LiveSources) -> Acknowledgement {
     let info = HolderInfo::new("a worker in memory");
     let store = world.store();
     let waker = world.waker();
@@ -417,7 +417,7 @@ async fn drain(world: &World, script: &ScriptedDocument, live: &LiveSources) -> 
 #[tokio::test(start_paused = true)]
 async fn worker_with_fast_clock_finds_an_added_source() {
     for ahead in [2, 59] {
-        let world = World::new();
+        let world = TestWorld::new();
         let script = ScriptedDocument::new(&[("shop", OLD)]);
         pass(Duration::from_secs(3600)).await;
         let live = open(&world, &script).await;
@@ -434,7 +434,7 @@ async fn worker_with_fast_clock_finds_an_added_source() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_with_slow_clock_notices_source_removal() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;
@@ -447,7 +447,7 @@ async fn worker_with_slow_clock_notices_source_removal() {
 /// Otherwise a webhook that comes right after the pause would wait for a quarter of an hour.
 #[tokio::test(start_paused = true)]
 async fn worker_rereads_document_before_requeueing_for_paused_source() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[]);
     let resumed = document(&[("second", OLD)]);
     script.set_text(format!("{resumed}paused = true\n"));
@@ -476,7 +476,7 @@ async fn worker_rereads_document_before_requeueing_for_paused_source() {
 
 #[tokio::test(start_paused = true)]
 async fn worker_requeues_wake_up_for_delivery_of_unknown_source() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     let live = open(&world, &script).await;
     pass(Duration::from_secs(1)).await;

@@ -19,7 +19,7 @@ fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> Str
 
 #[tokio::test(start_paused = true)]
 async fn secret_rotation_accepts_both_secrets() {
-    let world = World::new();
+    let world = TestWorld::new();
     let script = ScriptedDocument::new(&[("shop", OLD)]);
     // The instances refresh at different times. The last one is idle most of the time.
     let mut instances = Vec::new();

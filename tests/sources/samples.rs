@@ -8,7 +8,7 @@ use tests::prelude::*;
 use webhook_serializer::functions::ingest::keys::PublishedKeys;
 
 /// Returns the sample webhooks by file, signed at the current time.
-fn webhooks(world: &World, sources: &Sources) -> Vec<(String, Webhook)> {
+fn webhooks(world: &TestWorld, sources: &Sources) -> Vec<(String, Webhook)> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../events"));
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|kind| kind == "json"));
@@ -31,7 +31,7 @@ fn both_forms(webhook: &Webhook) -> [Request; 2] {
 }
 
 /// Returns an ingest that accepts the samples' published keys.
-fn ingest(world: &World, sources: &Arc<Sources>) -> Ingest {
+fn ingest(world: &TestWorld, sources: &Arc<Sources>) -> Ingest {
     let keys = PublishedKeys::beside(world.env.clone(), Arc::new(DevelopmentKeys));
     Ingest::new(sources, world.inbox(), world.env.clone()).with_keys(keys)
 }
@@ -42,7 +42,7 @@ fn error(answer: &Response) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn every_sample_is_accepted_and_answered_as_required() {
-    let world = World::new();
+    let world = TestWorld::new();
     let sources = Arc::new(Sources::parse(SOURCES).unwrap());
     let ingest = ingest(&world, &sources);
     let mut deliveries = 0;
@@ -70,7 +70,7 @@ async fn every_sample_is_accepted_and_answered_as_required() {
 /// Shopify checks this for the privacy topics before it lists an app.
 #[tokio::test(start_paused = true)]
 async fn every_changed_sample_is_answered_401() {
-    let world = World::new();
+    let world = TestWorld::new();
     let sources = Arc::new(Sources::parse(SOURCES).unwrap());
     let ingest = ingest(&world, &sources);
     let mut refused = 0;

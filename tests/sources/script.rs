@@ -17,10 +17,10 @@ pub fn document(sources: &[(&str, &str)]) -> String {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct ScriptedDocument(Arc<Mutex<State>>);
+pub struct ScriptedDocument(Arc<Mutex<ScriptState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ScriptState {
     /// `None` means that a read never ends.
     answer: Option<Result<String, String>>,
     reads: u32,
@@ -60,7 +60,7 @@ impl ScriptedDocument {
         self.state().events.clone()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ScriptState> {
         self.0.lock().expect("no one panics while holding this")
     }
 }

@@ -23,7 +23,7 @@ const NAME: &str = "/webhooks/sources";
 const ARN: &str = "arn:aws:secretsmanager:us-east-1:000000000000:secret:sources-AbCdEf";
 
 #[derive(Default)]
-struct Services {
+struct StandInServices {
     /// The parameter's versions; the last is the current one.
     parameter: Vec<String>,
     tier: &'static str,
@@ -40,10 +40,10 @@ struct Services {
 }
 
 #[derive(Clone, Default)]
-struct StandIn(Arc<Mutex<Services>>);
+struct ServicesStandIn(Arc<Mutex<StandInServices>>);
 
-impl StandIn {
-    fn services(&self) -> MutexGuard<'_, Services> {
+impl ServicesStandIn {
+    fn services(&self) -> MutexGuard<'_, StandInServices> {
         self.0.lock().expect("no one panics while holding this")
     }
 
@@ -80,7 +80,7 @@ impl StandIn {
     }
 }
 
-async fn answer(State(stand_in): State<StandIn>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
+async fn answer(State(stand_in): State<ServicesStandIn>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let target = headers["x-amz-target"].to_str().unwrap().split_once('.').unwrap().1.to_owned();
     let question: Value = serde_json::from_slice(&body).unwrap();
     let mut services = stand_in.services();
@@ -165,28 +165,28 @@ fn names(sources: &Sources) -> Vec<String> {
 #[tokio::test]
 async fn concurrent_document_write_is_merged_with_change() {
     for at in 0..2 {
-        let stand_in = StandIn::with(&source("first"));
+        let stand_in = ServicesStandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
         stand_in.services().others.push(source("first") + &source("theirs"));
         assert!(matches!(add(place, "ours").await.unwrap(), Changed::Done(..)));
-        assert_eq!(names(&StandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
+        assert_eq!(names(&ServicesStandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
     }
 }
 
 #[tokio::test]
 async fn unanswered_parameter_write_is_merged_with_concurrent_write() {
-    let stand_in = StandIn::with(&source("first"));
+    let stand_in = ServicesStandIn::with(&source("first"));
     let [parameter, _] = stand_in.places().await;
     stand_in.services().others.push(source("first") + &source("theirs"));
     stand_in.services().loses_reply = true;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
-    assert_eq!(names(&StandIn::read(&parameter).await), ["first", "ours", "theirs"]);
+    assert_eq!(names(&ServicesStandIn::read(&parameter).await), ["first", "ours", "theirs"]);
 }
 
 #[tokio::test]
 async fn conflicting_change_is_refused_and_concurrent_write_kept() {
     for at in 0..2 {
-        let stand_in = StandIn::with(&source("first"));
+        let stand_in = ServicesStandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
         let theirs = source("first") + &source("ours");
         stand_in.services().others.push(theirs.clone());
@@ -198,7 +198,7 @@ async fn conflicting_change_is_refused_and_concurrent_write_kept() {
 
 #[tokio::test]
 async fn declined_change_restores_concurrent_write() {
-    let stand_in = StandIn::with(&source("first"));
+    let stand_in = ServicesStandIn::with(&source("first"));
     let [parameter, _] = stand_in.places().await;
     let theirs = source("first") + &source("theirs");
     stand_in.services().others.push(theirs.clone());
@@ -212,7 +212,7 @@ async fn declined_change_restores_concurrent_write() {
 
 #[tokio::test]
 async fn changed_ssm_parameter_keeps_key_tier_and_type() {
-    let stand_in = StandIn::with(&source("first"));
+    let stand_in = ServicesStandIn::with(&source("first"));
     stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "2"));
@@ -224,7 +224,7 @@ async fn changed_ssm_parameter_keeps_key_tier_and_type() {
 
 #[tokio::test]
 async fn missing_parameter_is_created_but_missing_secret_refused() {
-    let stand_in = StandIn::default();
+    let stand_in = ServicesStandIn::default();
     let [parameter, secret] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "1"));
     let refused = format!("{:#}", add(&secret, "ours").await.unwrap_err());
@@ -233,7 +233,7 @@ async fn missing_parameter_is_created_but_missing_secret_refused() {
 
 #[tokio::test]
 async fn denied_change_names_the_missing_permission() {
-    let stand_in = StandIn::with(&source("first"));
+    let stand_in = ServicesStandIn::with(&source("first"));
     let places = stand_in.places().await;
     for (at, denied, needed) in [
         (0, "GetParameter", "ssm:GetParameter"),
@@ -247,7 +247,7 @@ async fn denied_change_names_the_missing_permission() {
         let refused = format!("{:#}", add(&places[at], "ours").await.unwrap_err());
         assert!(refused.contains(needed) && !refused.contains("hush"), "{denied}: {refused}");
         stand_in.services().denied = "";
-        assert_eq!(names(&StandIn::read(&places[at]).await), ["first"], "{denied}");
+        assert_eq!(names(&ServicesStandIn::read(&places[at]).await), ["first"], "{denied}");
     }
     let nobody = Account {
         ssm_endpoint: Some("http://127.0.0.1:1".into()),
@@ -266,14 +266,14 @@ async fn oversized_document_is_refused_without_a_write() {
         (0, "Advanced", 8100, "and a parameter holds 8192: move the document to Secrets Manager"),
         (1, "", 65_500, "and a secret holds 65536"),
     ] {
-        let stand_in = StandIn::with(&long(bytes));
+        let stand_in = ServicesStandIn::with(&long(bytes));
         stand_in.services().tier = tier;
         let place = &stand_in.places().await[at];
         let refused = format!("{:#}", add(place, "ours").await.unwrap_err());
         assert!(refused.contains(limit), "{refused}");
         assert!(!stand_in.services().requests.iter().any(|(target, _)| target.starts_with("Put")), "{refused}");
     }
-    let stand_in = StandIn::with(&long(4000));
+    let stand_in = ServicesStandIn::with(&long(4000));
     stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
     assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));

@@ -13,16 +13,16 @@ entity = 'shop/order/{/data/order_id}'
 topics = { take = 'order.*', ignore = 'order.viewed' }
 ";
 
-struct Shop {
-    world: World,
+struct TopicsShop {
+    world: TestWorld,
     sources: Arc<Sources>,
     ingest: Ingest,
     lines: Lines,
 }
 
-impl Shop {
+impl TopicsShop {
     fn new() -> Self {
-        let world = World::new();
+        let world = TestWorld::new();
         let sources = Arc::new(Sources::parse(SOURCES).unwrap());
         let lines = Lines::default();
         let log = Arc::new(JsonLog::to(lines.clone(), log_level(None), world.env.clone()));
@@ -47,7 +47,7 @@ impl Shop {
 
 #[tokio::test(start_paused = true)]
 async fn ignored_topic_is_answered_200_and_not_stored() {
-    let shop = Shop::new();
+    let shop = TopicsShop::new();
     for (id, topic) in [("1", "customer.updated"), ("2", "order.viewed"), ("3", "refund.created")] {
         let answer = shop.post(id, topic, false).await;
         assert_eq!((answer.status_code, answer.body), (200, format!(r#"{{"ignored":"{topic}"}}"#)));
@@ -68,7 +68,7 @@ async fn ignored_topic_is_answered_200_and_not_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn unverified_webhook_of_ignored_topic_gets_401() {
-    let shop = Shop::new();
+    let shop = TopicsShop::new();
     assert_eq!(shop.post("1", "customer.updated", true).await.status_code, 401);
     let lines = shop.lines.json();
     let logged: Vec<_> = lines.iter().map(|line| (&line["message"], line.get("topic"))).collect();

@@ -51,7 +51,7 @@ use webhook_serializer::{
 
 use crate::webhooks::{request, signed, update};
 use proxy::Proxy;
-pub use report::{Committed, Receiver, Report};
+pub use report::{ChaosReport, CommittedEffect, ReceiverKind};
 use report::{late_effects, read_lines};
 use roles::{ROLE, effect_row};
 
@@ -84,7 +84,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PROLONGED: u32 = 6;
 
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct ChaosPlan {
     pub seed: u64,
     pub time: Duration,
     pub orders: usize,
@@ -95,7 +95,7 @@ pub struct Plan {
 }
 
 #[derive(Debug, Default)]
-pub struct Faults {
+pub struct ChaosFaults {
     pub workers_killed: AtomicU64,
     pub workers_frozen: AtomicU64,
     pub ingests_killed: AtomicU64,
@@ -194,9 +194,9 @@ impl EnginesProcess {
     }
 }
 
-struct Run {
+struct ChaosRun {
     env: Env,
-    faults: Faults,
+    faults: ChaosFaults,
     workers: ProcessIds,
     ingests: ProcessIds,
     sent: Mutex<Vec<Sent>>,
@@ -204,7 +204,7 @@ struct Run {
     deferred: Mutex<BTreeSet<String>>,
 }
 
-impl Run {
+impl ChaosRun {
     fn now(&self) -> Duration {
         Duration::from_millis(self.env.now().as_millis())
     }
@@ -227,7 +227,7 @@ fn one_of(ids: &ProcessIds, random: &mut fastrand::Rng) -> Option<u32> {
 /// Sends an order's webhooks one after the other, each until it is answered 2xx. Sometimes sends an earlier
 /// webhook again.
 async fn send(
-    run: Arc<Run>,
+    run: Arc<ChaosRun>,
     ingests: Arc<FunctionPool>,
     sources: Arc<Sources>,
     name: String,
@@ -270,7 +270,7 @@ async fn post(ingests: &FunctionPool, request: &Request) -> Option<u64> {
 }
 
 /// Freezes a process for `time`. The process continues even if the run ends earlier.
-fn freeze(run: &Arc<Run>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
+fn freeze(run: &Arc<ChaosRun>, tasks: &mut JoinSet<()>, process: u32, time: Duration) {
     let run = run.clone();
     tasks.spawn(async move {
         signal("-STOP", process).await;
@@ -280,7 +280,7 @@ fn freeze(run: &Arc<Run>, tasks: &mut JoinSet<()>, process: u32, time: Duration)
 }
 
 async fn break_things(
-    run: &Arc<Run>,
+    run: &Arc<ChaosRun>,
     engines: &mut EnginesProcess,
     random: &mut fastrand::Rng,
     end: Duration,
@@ -329,11 +329,11 @@ async fn break_things(
 
 /// Waits until every answered delivery is committed and every entity is free and empty.
 async fn drain(
-    run: &Run,
+    run: &ChaosRun,
     operator: &Operator,
     parts: &Parts,
     orders: &[EntityKey],
-) -> Result<BTreeMap<String, Committed>> {
+) -> Result<BTreeMap<String, CommittedEffect>> {
     let ids: Vec<String> = run.sent.lock().expect("no panic").iter().map(|sent| sent.delivery_id.clone()).collect();
     let mut committed = BTreeMap::new();
     let mut busy = orders.to_vec();
@@ -370,14 +370,17 @@ async fn drain(
     committed_effects(parts, ids.iter()).await
 }
 
-async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) -> Result<BTreeMap<String, Committed>> {
+async fn committed_effects(
+    parts: &Parts,
+    ids: impl Iterator<Item = &String>,
+) -> Result<BTreeMap<String, CommittedEffect>> {
     let keys: Vec<_> = ids.map(|id| effect_row(id)).collect();
     let mut committed = BTreeMap::new();
     for keys in keys.chunks(100) {
         for row in parts.store.get_many(keys, PATIENCE).await? {
             let number = |name| row.number(name).unwrap_or_default();
             let id = row.text("order").unwrap_or_default().to_owned();
-            committed.insert(id, Committed { times: number("times"), token: number("token") });
+            committed.insert(id, CommittedEffect { times: number("times"), token: number("token") });
         }
     }
     Ok(committed)
@@ -386,10 +389,10 @@ async fn committed_effects(parts: &Parts, ids: impl Iterator<Item = &String>) ->
 /// Injects faults for the plan's time. While no effect was late, prolongs the run up to [`PROLONGED`] times,
 /// because a run without a late effect shows nothing.
 async fn break_until_late(
-    run: &Arc<Run>,
+    run: &Arc<ChaosRun>,
     engines: &mut EnginesProcess,
     random: &mut fastrand::Rng,
-    plan: &Plan,
+    plan: &ChaosPlan,
     journal: &Path,
 ) -> Result<()> {
     let mut end = run.env.monotonic() + plan.time.max(plan.outage.unwrap_or_default() + 2 * OUT_AFTER);
@@ -411,10 +414,10 @@ async fn break_until_late(
     Ok(())
 }
 
-type Results = (BTreeMap<String, Committed>, BTreeMap<EntityKey, Vec<Receipt>>);
+type Results = (BTreeMap<String, CommittedEffect>, BTreeMap<EntityKey, Vec<Receipt>>);
 
 /// Reads effects and receipts once all orders are drained.
-async fn read_results(run: &Run, parts: &Parts, retention: Duration) -> Result<Results> {
+async fn read_results(run: &ChaosRun, parts: &Parts, retention: Duration) -> Result<Results> {
     let inbox = Inbox::new(parts.store.clone(), parts.waker.clone(), retention, Arc::new(Quiet));
     let operator = Operator::new(parts.store.clone(), parts.waker.clone(), inbox, retention);
     let orders: BTreeSet<EntityKey> =
@@ -429,7 +432,7 @@ async fn read_results(run: &Run, parts: &Parts, retention: Duration) -> Result<R
 }
 
 /// Runs `program` in all of its roles.
-pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
+pub async fn run_plan(program: &Path, plan: &ChaosPlan) -> Result<ChaosReport> {
     let directory = tempfile::tempdir()?;
     let sources_file = directory.path().join("sources.toml");
     let journal = directory.path().join("journal");
@@ -448,9 +451,9 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     };
     let workers = pool("worker", plan.workers)?;
     let ingests = pool("ingest", 4)?;
-    let run = Arc::new(Run {
+    let run = Arc::new(ChaosRun {
         env: env.clone(),
-        faults: Faults::default(),
+        faults: ChaosFaults::default(),
         workers: workers.process_ids(),
         ingests: ingests.process_ids(),
         sent: Mutex::default(),
@@ -501,5 +504,5 @@ pub async fn run_plan(program: &Path, plan: &Plan) -> Result<Report> {
     let sent = std::mem::take(&mut *run.sent.lock().expect("no panic"));
     let deferred = std::mem::take(&mut *run.deferred.lock().expect("no panic"));
     let faults = format!("{:?}", run.faults);
-    Ok(Report { seed: plan.seed, sent, deferred, lines: read_lines(&journal)?, committed, receipts, faults })
+    Ok(ChaosReport { seed: plan.seed, sent, deferred, lines: read_lines(&journal)?, committed, receipts, faults })
 }

@@ -8,7 +8,7 @@ use webhook_serializer::{
     time::{Clock, Env, Timestamp},
 };
 
-use crate::forwarding::{Forwarding, Layer, Reply, Request};
+use crate::forwarding::{Forwarding, Layer, TableReply, TableRequest};
 
 pub type DatedTable = Forwarding<Dates>;
 
@@ -25,7 +25,7 @@ impl DatedTable {
 }
 
 impl Layer for Dates {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
         let sent = self.process.monotonic();
         let reply = request.of(inner).await?;
         self.process.note_reply(Timestamp::from_secs(self.clock.now().as_millis() / 1000), sent);

@@ -83,12 +83,12 @@ impl LocalDeployment {
 
 /// A handler that keeps all deliveries it gets.
 #[derive(Debug, Clone, Default)]
-pub struct Collector {
+pub struct DeliveryCollector {
     deliveries: Arc<Mutex<Vec<Delivery>>>,
     count: watch::Sender<usize>,
 }
 
-impl Collector {
+impl DeliveryCollector {
     /// Waits until `count` deliveries are kept, and returns them.
     pub async fn first(&self, count: usize) -> Vec<Delivery> {
         let mut counted = self.count.subscribe();
@@ -98,7 +98,7 @@ impl Collector {
     }
 }
 
-impl Handler for Collector {
+impl Handler for DeliveryCollector {
     async fn handle(&self, delivery: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
         self.deliveries.lock().expect("no one panics while holding this").push(delivery.clone());
         self.count.send_modify(|count| *count += 1);

@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use crate::forwarding::{Forwarding, Layer, Reply, Request};
+use crate::forwarding::{Forwarding, Layer, TableReply, TableRequest};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
@@ -38,7 +38,7 @@ pub enum Fault {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
+pub struct TableCall<'a> {
     /// The request's number among all requests, counted from 1.
     pub request: u64,
     /// The request's number among the writing requests, counted from 1; 0 for a read.
@@ -48,7 +48,7 @@ pub struct Call<'a> {
     pub writes: &'a [Write],
 }
 
-pub type Plan = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
+pub type Plan = dyn Fn(&TableCall<'_>) -> Fault + Send + Sync;
 
 pub type FaultyTable = Forwarding<Faults>;
 
@@ -68,7 +68,11 @@ struct Late {
 }
 
 impl FaultyTable {
-    pub fn new(inner: Arc<dyn Table>, env: &Env, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Self {
+    pub fn new(
+        inner: Arc<dyn Table>,
+        env: &Env,
+        plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static,
+    ) -> Self {
         let (requests, writes, reads, late) = Default::default();
         let env = env.clone();
         let plan = Box::new(plan);
@@ -94,11 +98,11 @@ impl Faults {
         (self.late.landed.load(Relaxed), self.late.refused.load(Relaxed))
     }
 
-    fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: Request<'_>) {
+    fn arrive(&self, inner: &Arc<dyn Table>, after: Duration, request: TableRequest<'_>) {
         let inner = inner.clone();
         let late = self.late.clone();
         let writes = request.writes().to_vec();
-        let token = if let Request::Transact(_, token) = request { Some(token.to_owned()) } else { None };
+        let token = if let TableRequest::Transact(_, token) = request { Some(token.to_owned()) } else { None };
         let wait = self.env.sleep(after);
         tokio::spawn(async move {
             wait.await;
@@ -113,7 +117,7 @@ impl Faults {
 }
 
 impl Layer for Faults {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
         let number = self.requests.fetch_add(1, Relaxed) + 1;
         let writes = request.writes();
         let (write, read) = match writes {
@@ -121,7 +125,7 @@ impl Layer for Faults {
             _ => (self.writes.fetch_add(1, Relaxed) + 1, 0),
         };
         let act = request.of(inner);
-        match (self.plan)(&Call { request: number, write, read, writes }) {
+        match (self.plan)(&TableCall { request: number, write, read, writes }) {
             Fault::None => act.await,
             Fault::Before(error) => Err(error),
             Fault::SlowBefore(time, error) => {
@@ -142,8 +146,8 @@ impl Layer for Faults {
                 act.await
             }
             Fault::Forgotten => match request {
-                Request::Write(_) => Ok(Reply::Written(Written::Landed(None))),
-                Request::Transact(..) => Ok(Reply::Transacted(Transacted::Landed)),
+                TableRequest::Write(_) => Ok(TableReply::Written(Written::Landed(None))),
+                TableRequest::Transact(..) => Ok(TableReply::Transacted(Transacted::Landed)),
                 _ => Err(TableError::Throttled),
             },
             Fault::Late(after) => {

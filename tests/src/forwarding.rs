@@ -9,7 +9,7 @@ use webhook_serializer::protocol::table::{
 };
 
 #[derive(Debug, Clone, Copy)]
-pub enum Request<'a> {
+pub enum TableRequest<'a> {
     Write(&'a Write),
     Transact(&'a [Write], &'a str),
     Get(&'a Key),
@@ -20,7 +20,7 @@ pub enum Request<'a> {
 
 /// The reply to a request of the same kind.
 #[derive(Debug)]
-pub enum Reply {
+pub enum TableReply {
     Written(Written),
     Transacted(Transacted),
     Row(Option<Row>),
@@ -29,15 +29,15 @@ pub enum Reply {
     Scanned(Scanned),
 }
 
-impl<'a> Request<'a> {
-    pub async fn of(self, table: &Arc<dyn Table>) -> Result<Reply, TableError> {
+impl<'a> TableRequest<'a> {
+    pub async fn of(self, table: &Arc<dyn Table>) -> Result<TableReply, TableError> {
         Ok(match self {
-            Self::Write(write) => Reply::Written(table.write(write).await?),
-            Self::Transact(writes, token) => Reply::Transacted(table.transact(writes, token).await?),
-            Self::Get(key) => Reply::Row(table.get(key).await?),
-            Self::GetMany(keys) => Reply::Rows(table.get_many(keys).await?),
-            Self::Query(range) => Reply::Page(table.query(range).await?),
-            Self::Scan(table_name, segment) => Reply::Scanned(table.scan(table_name, segment).await?),
+            Self::Write(write) => TableReply::Written(table.write(write).await?),
+            Self::Transact(writes, token) => TableReply::Transacted(table.transact(writes, token).await?),
+            Self::Get(key) => TableReply::Row(table.get(key).await?),
+            Self::GetMany(keys) => TableReply::Rows(table.get_many(keys).await?),
+            Self::Query(range) => TableReply::Page(table.query(range).await?),
+            Self::Scan(table_name, segment) => TableReply::Scanned(table.scan(table_name, segment).await?),
         })
     }
 
@@ -57,8 +57,8 @@ pub trait Layer: Send + Sync + 'static {
     fn call(
         &self,
         inner: &Arc<dyn Table>,
-        request: Request<'_>,
-    ) -> impl Future<Output = Result<Reply, TableError>> + Send;
+        request: TableRequest<'_>,
+    ) -> impl Future<Output = Result<TableReply, TableError>> + Send;
 }
 
 /// A table behind a layer. It dereferences to the layer.
@@ -87,7 +87,7 @@ macro_rules! reply {
     ($self:ident, $request:expr, $kind:ident) => {
         Box::pin(async move {
             match $self.layer.call(&$self.inner, $request).await? {
-                Reply::$kind(reply) => Ok(reply),
+                TableReply::$kind(reply) => Ok(reply),
                 other => unreachable!("the reply is of another kind: {other:?}"),
             }
         })
@@ -96,26 +96,26 @@ macro_rules! reply {
 
 impl<L: Layer> Table for Forwarding<L> {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
-        reply!(self, Request::Write(write), Written)
+        reply!(self, TableRequest::Write(write), Written)
     }
 
     fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
-        reply!(self, Request::Transact(writes, token), Transacted)
+        reply!(self, TableRequest::Transact(writes, token), Transacted)
     }
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
-        reply!(self, Request::Get(key), Row)
+        reply!(self, TableRequest::Get(key), Row)
     }
 
     fn get_many<'a>(&'a self, keys: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
-        reply!(self, Request::GetMany(keys), Rows)
+        reply!(self, TableRequest::GetMany(keys), Rows)
     }
 
     fn query<'a>(&'a self, range: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
-        reply!(self, Request::Query(range), Page)
+        reply!(self, TableRequest::Query(range), Page)
     }
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
-        reply!(self, Request::Scan(table, segment), Scanned)
+        reply!(self, TableRequest::Scan(table, segment), Scanned)
     }
 }

@@ -12,10 +12,10 @@ struct Class<'a> {
     name: &'a str,
     about: &'a str,
     /// The fields; required ones come first.
-    fields: Vec<Field<'a>>,
+    fields: Vec<SchemaField<'a>>,
 }
 
-struct Field<'a> {
+struct SchemaField<'a> {
     name: &'a str,
     about: &'a str,
     is_required: bool,
@@ -33,13 +33,13 @@ fn classes(schema: &Value) -> Vec<Class<'_>> {
     found
 }
 
-fn fields(schema: &Value) -> Vec<Field<'_>> {
+fn fields(schema: &Value) -> Vec<SchemaField<'_>> {
     let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let place = |name: &str| required.iter().position(|other| *other == name);
     let all = schema["properties"].as_object().expect("a class has fields");
     let mut fields: Vec<_> = all
         .iter()
-        .map(|(name, schema)| Field { name, about: about(schema), is_required: place(name).is_some(), schema })
+        .map(|(name, schema)| SchemaField { name, about: about(schema), is_required: place(name).is_some(), schema })
         .collect();
     fields.sort_by_key(|field| place(field.name).unwrap_or(usize::MAX));
     fields
@@ -98,7 +98,7 @@ pub fn typescript(schema: &Value) -> String {
     for Class { name, about, fields } in classes(schema) {
         write!(text, "\n/** {about} */\nexport interface {name} {{\n").expect("writing to a string cannot fail");
         for field in fields {
-            let Field { name, about, is_required, schema } = field;
+            let SchemaField { name, about, is_required, schema } = field;
             if !about.is_empty() {
                 writeln!(text, "  /** {about} */").expect("writing to a string cannot fail");
             }
@@ -130,7 +130,7 @@ pub fn python(schema: &Value) -> String {
     for Class { name, about, fields } in classes(schema) {
         write!(text, "\n\nclass {name}(TypedDict):\n    \"\"\"{about}\"\"\"\n\n")
             .expect("writing to a string cannot fail");
-        for Field { name, about, is_required, schema } in fields {
+        for SchemaField { name, about, is_required, schema } in fields {
             if !about.is_empty() {
                 writeln!(text, "    # {about}").expect("writing to a string cannot fail");
             }

@@ -7,7 +7,7 @@ use webhook_serializer::protocol::{
     table::{Action, Change, Comparison, Condition, Operand, Row, Table, TableError, TableName, Value, Write, Written},
 };
 
-use crate::forwarding::{Forwarding, Layer, Reply, Request};
+use crate::forwarding::{Forwarding, Layer, TableReply, TableRequest};
 
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
@@ -28,8 +28,8 @@ impl LeaselessTable {
 }
 
 impl Layer for AssumedLeases {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
-        let Request::Write(write @ Write { action: Action::Update(changes), .. }) = request else {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
+        let TableRequest::Write(write @ Write { action: Action::Update(changes), .. }) = request else {
             return request.of(inner).await;
         };
         if write.key.table != TableName::Entities || is_claim(changes) {
@@ -68,7 +68,7 @@ impl Layer for AssumedLeases {
                 row
             })
         };
-        Ok(Reply::Written(match inner.write(&open).await? {
+        Ok(TableReply::Written(match inner.write(&open).await? {
             Written::Landed(row) => Written::Landed(row),
             Written::Refused(row) => Written::Refused(patched(row)),
         }))

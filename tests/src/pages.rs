@@ -5,10 +5,10 @@
 struct Readme;
 
 #[doc = include_str!("../../docs/handlers.md")]
-struct Handlers;
+struct HandlersPage;
 
 #[doc = include_str!("../../docs/jobs.md")]
-struct Jobs;
+struct JobsPage;
 
 #[doc = include_str!("../../docs/leases.md")]
-struct Leases;
+struct LeasesPage;

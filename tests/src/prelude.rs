@@ -2,12 +2,12 @@
 
 pub use crate::{
     clock::{ShiftedClock, TokioClock},
-    deployment::{Collector, LocalDeployment},
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    deployment::{DeliveryCollector, LocalDeployment},
+    faults::{Fault, FaultyQueue, FaultyTable, TableCall},
     handlers::{Counting, Done, Scripted, Slow, answering, failing, rejecting},
     testbed::TestBed,
     webhooks::{noise, request, signed, signed_as, update},
-    world::{World, entity, key, record},
+    world::{TestWorld, entity, key, record},
 };
 pub use futures_util::future::{BoxFuture, join_all};
 pub use serializer::{

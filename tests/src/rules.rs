@@ -44,7 +44,7 @@ pub fn forget_members(write: &mut Write, first: Sequence) {
 /// A rule that a negative control violates. Each comment says what the changed code does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Rule {
+pub enum ViolatedRule {
     ReceiversIgnoreTokens,
     OneTokenPerDrain,
     /// Releases the lease without checking that `head = tail`.

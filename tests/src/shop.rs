@@ -57,12 +57,12 @@ pub struct Shop {
 
 /// The shop's handler. It is slow enough to watch.
 #[derive(Debug, Clone)]
-struct Warehouse {
+struct WarehouseHandler {
     is_mended: Arc<AtomicBool>,
     pace: Duration,
 }
 
-impl Handler for Warehouse {
+impl Handler for WarehouseHandler {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let order: u32 = delivery.entity().as_str().rsplit('/').next().and_then(|id| id.parse().ok()).unwrap_or(0);
         context.env().sleep(self.pace * (1 + (order + delivery.sequence().0 as u32 * 3) % 5)).await;
@@ -87,7 +87,7 @@ impl Shop {
         let story = EventRecorder::new(Env::system());
         let mut deployment = LocalDeployment::start_with_samples(SOURCES, Arc::new(story.clone())).await;
         let is_mended = Arc::new(AtomicBool::new(false));
-        let warehouse = Warehouse { is_mended: is_mended.clone(), pace };
+        let warehouse = WarehouseHandler { is_mended: is_mended.clone(), pace };
         deployment.local.work(|_| warehouse.clone());
         let console = console(&deployment, Some(story.clone())).await;
         Self { deployment, story, console, is_mended }

@@ -46,7 +46,7 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 use destination::DestinationOutage;
 use handler::seconds;
 use history::{DeliveryName, TraceEvent, TraceLine};
@@ -54,21 +54,21 @@ use node::pause;
 use outage::Outage;
 use profile::Profile;
 use random::{Allowed, DecisionId, RandomStream, actor};
-use world::World;
+use world::SimulatedWorld;
 
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct SimulationPlan {
     pub seed: u64,
-    pub mutation: Option<Rule>,
+    pub mutation: Option<ViolatedRule>,
     /// Draws the faults that this rule's counterexample needs.
-    pub focus: Option<Rule>,
+    pub focus: Option<ViolatedRule>,
     /// The allowed decisions; `None` allows every decision.
     pub allowed: Allowed,
     pub profile: Option<Profile>,
 }
 
 #[derive(Debug)]
-pub struct Report {
+pub struct SimulationReport {
     pub seed: u64,
     pub mistakes: Vec<String>,
     pub trace: Vec<TraceLine>,
@@ -77,7 +77,7 @@ pub struct Report {
     pub reached: BTreeMap<&'static str, u32>,
 }
 
-impl Report {
+impl SimulationReport {
     pub fn text(&self) -> String {
         let mut text: String = self.trace.iter().map(|entry| format!("{entry}\n")).collect();
         for mistake in &self.mistakes {
@@ -87,7 +87,7 @@ impl Report {
     }
 }
 
-pub fn run(plan: Plan) -> Report {
+pub fn run(plan: SimulationPlan) -> SimulationReport {
     let seed = plan.seed;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -95,17 +95,17 @@ pub fn run(plan: Plan) -> Report {
         .build()
         .expect("a runtime without I/O can be built");
     let (world, mistakes) = runtime.block_on(async {
-        let world = World::new(plan);
+        let world = SimulatedWorld::new(plan);
         let mistakes = rounds(&world).await;
         (world, mistakes)
     });
     drop(runtime);
     let (trace, decisions, hash) = world.close();
     let reached = world.with_history(|history| std::mem::take(&mut history.reached));
-    Report { seed, mistakes, trace, decisions, hash, reached }
+    SimulationReport { seed, mistakes, trace, decisions, hash, reached }
 }
 
-async fn rounds(world: &Arc<World>) -> Vec<String> {
+async fn rounds(world: &Arc<SimulatedWorld>) -> Vec<String> {
     let mut mistakes = Vec::new();
     for round in 0..world.profile.rounds {
         if round > 0 {
@@ -137,7 +137,7 @@ async fn rounds(world: &Arc<World>) -> Vec<String> {
     mistakes
 }
 
-fn healthy_workers(world: &Arc<World>) -> JoinSet<()> {
+fn healthy_workers(world: &Arc<SimulatedWorld>) -> JoinSet<()> {
     let mut workers = JoinSet::new();
     for number in 20..22 {
         workers.spawn(workload::run_worker(world.clone(), number, seconds(86_400 * 3650)));
@@ -145,7 +145,7 @@ fn healthy_workers(world: &Arc<World>) -> JoinSet<()> {
     workers
 }
 
-async fn trouble(world: &Arc<World>, round: u32) {
+async fn trouble(world: &Arc<SimulatedWorld>, round: u32) {
     world.set_active(true);
     world.trace(TraceEvent::Phase { text: "trouble" });
     let profile = &world.profile;
@@ -226,7 +226,7 @@ async fn trouble(world: &Arc<World>, round: u32) {
     while actors.join_next().await.is_some() {}
 }
 
-async fn idle(world: &Arc<World>) {
+async fn idle(world: &Arc<SimulatedWorld>) {
     if world.profile.hours == 0 {
         return idle_for_weeks(world).await;
     }
@@ -237,7 +237,7 @@ async fn idle(world: &Arc<World>) {
     workers.shutdown().await;
 }
 
-async fn idle_for_weeks(world: &Arc<World>) {
+async fn idle_for_weeks(world: &Arc<SimulatedWorld>) {
     world.trace(TraceEvent::Phase { text: "weeks go by" });
     let purges = RandomStream::new(world.plan.seed, actor::PURGE);
     let mut draw = RandomStream::new(world.plan.seed, actor::PROFILE).at(2);
@@ -251,7 +251,7 @@ async fn idle_for_weeks(world: &Arc<World>) {
     workers.shutdown().await;
 }
 
-async fn quiet(world: &World) -> bool {
+async fn quiet(world: &SimulatedWorld) -> bool {
     let from = world.elapsed();
     loop {
         if world.busy.load(std::sync::atomic::Ordering::Relaxed) == 0 && world.queue.is_empty() {

@@ -18,7 +18,7 @@ use webhook_serializer::{
     handler::Handler,
 };
 
-use crate::world::{Message, World};
+use crate::world::{MemoryMessage, TestWorld};
 
 /// The interval between deliveries of unaffected orders.
 const EVERY: Duration = Duration::from_millis(100);
@@ -44,7 +44,7 @@ impl WaitTimes {
     }
 }
 
-impl World {
+impl TestWorld {
     pub fn worker(&self, handler: impl Handler) -> Worker {
         Worker::new(self.drainer(handler), self.visibility.clone(), self.env.clone())
     }
@@ -76,7 +76,7 @@ impl World {
         .await;
     }
 
-    async fn process_batch(&self, worker: &Worker, first: Message) {
+    async fn process_batch(&self, worker: &Worker, first: MemoryMessage) {
         let mut batch = vec![first];
         while batch.len() < BATCH as usize
             && let Some(message) = self.messages.receive_due()
@@ -84,7 +84,7 @@ impl World {
             batch.push(message);
         }
         let record =
-            |(number, message): (usize, &Message)| Record { message_id: number.to_string(), ..message.record() };
+            |(number, message): (usize, &MemoryMessage)| Record { message_id: number.to_string(), ..message.record() };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
         let deadline = self.env.now() + self.function_time;
         let response = worker.process(event, deadline).await;

@@ -38,7 +38,7 @@ use webhook_serializer::{
 
 use crate::{
     clock,
-    faults::{Call, Fault, FaultyQueue, FaultyTable},
+    faults::{Fault, FaultyQueue, FaultyTable, TableCall},
     handlers::{EFFECTS, failing},
     testbed,
     webhooks::noise,
@@ -47,9 +47,9 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub use events::EventCounts;
-pub use queue::{MemoryQueue, Message, VISIBILITY};
+pub use queue::{MemoryMessage, MemoryQueue, VISIBILITY};
 
-pub struct World {
+pub struct TestWorld {
     pub env: Env,
     pub memory: Arc<MemoryTable>,
     /// The store as the parts see it; `memory` holds its rows.
@@ -67,7 +67,7 @@ pub struct World {
     sources: Arc<Sources>,
 }
 
-impl World {
+impl TestWorld {
     pub fn new() -> Self {
         Self::by(clock::env(1))
     }
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// Puts `plan` in front of the store.
-    pub fn break_table(&mut self, plan: impl Fn(&Call<'_>) -> Fault + Send + Sync + 'static) -> Arc<FaultyTable> {
+    pub fn break_table(&mut self, plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sync + 'static) -> Arc<FaultyTable> {
         let table = Arc::new(FaultyTable::new(self.memory.clone(), &self.env, plan));
         self.table = table.clone();
         table
@@ -199,7 +199,11 @@ impl World {
     }
 
     /// Answers those calls of the store that match `hits` with `fault`.
-    pub fn fail(&mut self, fault: Fault, hits: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static) -> Arc<FaultyTable> {
+    pub fn fail(
+        &mut self,
+        fault: Fault,
+        hits: impl Fn(&TableCall<'_>) -> bool + Send + Sync + 'static,
+    ) -> Arc<FaultyTable> {
         self.break_table(move |call| if hits(call) { fault.clone() } else { Fault::None })
     }
 
@@ -208,7 +212,7 @@ impl World {
     pub fn failing_operator(
         &mut self,
         fault: Fault,
-        hits: impl Fn(&Call<'_>) -> bool + Send + Sync + 'static,
+        hits: impl Fn(&TableCall<'_>) -> bool + Send + Sync + 'static,
     ) -> (Operator, Arc<FaultyTable>) {
         let table = self.fail(fault, hits);
         let operator = self.operator();
@@ -271,7 +275,7 @@ impl World {
     }
 
     /// Processes a message in a separate worker function.
-    pub async fn process_in_worker(&self, drainer: &Drainer, message: &Message) -> Acknowledgement {
+    pub async fn process_in_worker(&self, drainer: &Drainer, message: &MemoryMessage) -> Acknowledgement {
         let worker = Worker::new(drainer.clone(), self.visibility.clone(), self.env.clone());
         let event = SqsEvent { records: vec![message.record()] };
         let failed = worker.process(event, self.env.now() + self.function_time).await;
@@ -359,7 +363,7 @@ pub fn record(id: &str, entity: &str, times: &str) -> Record {
     }
 }
 
-impl Default for World {
+impl Default for TestWorld {
     fn default() -> Self {
         Self::new()
     }

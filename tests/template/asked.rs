@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use tests::{handlers::answering, world::World};
+use tests::{handlers::answering, world::TestWorld};
 use webhook_serializer::{
     handler::{self, Isolation},
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
@@ -20,7 +20,7 @@ use crate::grants::{AskedByFunctions, RequestedGrants};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns an incompressible body that is longer than one row.
-fn in_parts(world: &World) -> Vec<u8> {
+fn in_parts(world: &TestWorld) -> Vec<u8> {
     let noise = || world.env.fraction().to_bits().to_le_bytes();
     std::iter::repeat_with(noise).flatten().take(1_000_000).collect()
 }
@@ -28,10 +28,10 @@ fn in_parts(world: &World) -> Vec<u8> {
 /// Runs every path of each function under a paused clock, and returns the permissions used. The checks
 /// compare them with the roles, in both directions.
 pub async fn asked() -> AskedByFunctions {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let memory = world.table.clone();
     let messages = world.messages.clone();
-    let acting_as = |world: &mut World, asked: &RequestedGrants| {
+    let acting_as = |world: &mut TestWorld, asked: &RequestedGrants| {
         world.table = asked.of_table(memory.clone());
         let queue = asked.of_queue(messages.clone());
         (world.queue, world.visibility, world.depth) = (queue.clone(), queue.clone(), queue);

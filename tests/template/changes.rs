@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     core,
-    document::{Deployed, Template, texts},
+    document::{DeployedTemplate, SamTemplate, texts},
     observability,
 };
 
@@ -19,9 +19,9 @@ fn values() -> BTreeMap<String, Vec<String>> {
 }
 
 /// A deterministic sequence of numbers.
-struct Random(u64);
+struct RandomSequence(u64);
 
-impl Random {
+impl RandomSequence {
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % end
@@ -43,7 +43,7 @@ fn combinations(values: &BTreeMap<String, Vec<String>>) -> Vec<Given<'_>> {
             );
         }
     }
-    let mut random = Random(37);
+    let mut random = RandomSequence(37);
     for _ in 0..400 {
         made.push(all.iter().map(|(name, held)| (*name, held[random.below(held.len())].as_str())).collect());
     }
@@ -55,7 +55,7 @@ fn every_combination_of_parameters_deploys_all_stacks() {
     let template = core();
     let values = values();
     assert!(template.defaults().keys().eq(values.keys()), "tests/template/parameters.json has other parameters");
-    let [observability, domain] = ["templates/observability.yaml", "templates/domain.yaml"].map(Template::read);
+    let [observability, domain] = ["templates/observability.yaml", "templates/domain.yaml"].map(SamTemplate::read);
     for given in combinations(&values) {
         let deployed = template.deployed(&given);
         assert_eq!(deployed.broken, [""; 0], "{given:?}");
@@ -77,7 +77,7 @@ fn create_only(kind: &str) -> Vec<String> {
     paths.iter().map(crate::document::text).collect()
 }
 
-fn replaced<'a>(before: &'a Deployed, after: &Deployed) -> BTreeSet<&'a str> {
+fn replaced<'a>(before: &'a DeployedTemplate, after: &DeployedTemplate) -> BTreeSet<&'a str> {
     let changed = |(name, resource): &(&str, &Value)| {
         let path = |path: &String| format!("{name} Properties {}", path.replace('/', " "));
         let kind = resource["Type"].as_str().expect("a type");
@@ -119,7 +119,7 @@ fn changed_parameter_replaces_only_listed_resources() {
                 given.push((name, value));
                 template.deployed(&given)
             };
-            let all: Vec<Deployed> = held.iter().map(|value| deploy(value)).collect();
+            let all: Vec<DeployedTemplate> = held.iter().map(|value| deploy(value)).collect();
             for (before, after) in all.iter().flat_map(|before| all.iter().map(move |after| (before, after))) {
                 let replaced = replaced(before, after);
                 let named = |resource: &&str| name == "Sources" && *resource == "ReadSources";

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     TEMPLATES,
-    document::{Template, texts},
+    document::{SamTemplate, texts},
     file,
 };
 
@@ -260,7 +260,7 @@ fn deploy_policies_grant_nothing_else() {
 #[test]
 fn registry_has_every_resource_type() {
     let known = registry();
-    for template in TEMPLATES.map(Template::read) {
+    for template in TEMPLATES.map(SamTemplate::read) {
         for (name, resource) in template.0["Resources"].as_object().expect("a mapping") {
             let kind = resource["Type"].as_str().expect("a type").replace("Serverless", "Lambda");
             assert!(known.contains_key(&kind), "{name}: .ci/parameters --write saves what {kind} needs");

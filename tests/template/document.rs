@@ -11,12 +11,12 @@ use yaml_rust2::{
 
 /// A template as JSON, with short tags written out: `!Ref X` is `{"Ref": "X"}`.
 #[derive(Debug, Clone)]
-pub struct Template(pub Value);
+pub struct SamTemplate(pub Value);
 
 /// A deployed template. Every intrinsic function is evaluated, and every value is a text. A resource's `Ref`
 /// is its name, and its attribute is `Name.Attribute`.
 #[derive(Debug)]
-pub struct Deployed {
+pub struct DeployedTemplate {
     resources: Value,
     pub outputs: BTreeMap<String, String>,
     /// Every parameter's value.
@@ -27,10 +27,10 @@ pub struct Deployed {
 
 const NO_VALUE: &str = "AWS::NoValue";
 
-impl Template {
+impl SamTemplate {
     /// Reads a template of the repository.
     pub fn read(path: &str) -> Self {
-        let mut reader = Reader::default();
+        let mut reader = TemplateReader::default();
         Parser::new_from_str(&crate::file(path)).load(&mut reader, false).expect("it is YAML");
         Self(reader.done.expect("it has a document"))
     }
@@ -42,12 +42,12 @@ impl Template {
     }
 
     /// Deploys with these parameters; the others have their defaults.
-    pub fn deployed(&self, given: &[(&str, &str)]) -> Deployed {
+    pub fn deployed(&self, given: &[(&str, &str)]) -> DeployedTemplate {
         self.deployed_beside(given, &BTreeMap::new())
     }
 
     /// Deploys next to a core stack that has these outputs.
-    pub fn deployed_beside(&self, given: &[(&str, &str)], core: &BTreeMap<String, String>) -> Deployed {
+    pub fn deployed_beside(&self, given: &[(&str, &str)], core: &BTreeMap<String, String>) -> DeployedTemplate {
         let mut parameters = self.defaults();
         for (name, value) in given {
             let default = parameters.insert((*name).to_owned(), (*value).to_owned());
@@ -57,11 +57,11 @@ impl Template {
             Evaluation { template: &self.0, core, parameters, broken: Vec::new(), used: BTreeSet::new() };
         let resources = evaluation.resources();
         let outputs = evaluation.outputs();
-        Deployed { resources, outputs, parameters: evaluation.parameters, broken: evaluation.broken }
+        DeployedTemplate { resources, outputs, parameters: evaluation.parameters, broken: evaluation.broken }
     }
 }
 
-impl Deployed {
+impl DeployedTemplate {
     /// Returns the value at a path such as `Worker Properties`, or null.
     pub fn at(&self, path: &str) -> &Value {
         path.split(' ').fold(&self.resources, |value, name| match value {
@@ -310,12 +310,12 @@ fn merge(own: &mut Value, common: Value) {
 
 /// Builds JSON from the parser's events.
 #[derive(Default)]
-struct Reader {
+struct TemplateReader {
     open: Vec<(Value, Option<String>, Option<Tag>)>,
     done: Option<Value>,
 }
 
-impl Reader {
+impl TemplateReader {
     fn close(&mut self, value: Value, tag: Option<Tag>) {
         let value = match tag.map(|tag| tag.suffix) {
             None => value,
@@ -334,7 +334,7 @@ impl Reader {
     }
 }
 
-impl EventReceiver for Reader {
+impl EventReceiver for TemplateReader {
     fn on_event(&mut self, event: Event) {
         match event {
             Event::SequenceStart(_, tag) => self.open.push((json!([]), None, tag)),

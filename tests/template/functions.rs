@@ -12,7 +12,7 @@ use webhook_serializer::{
     telemetry::NAMESPACE,
 };
 
-use crate::{SECRET, core, document::Deployed};
+use crate::{SECRET, core, document::DeployedTemplate};
 
 type Set = Vec<(String, String)>;
 
@@ -125,7 +125,7 @@ fn functions_accept_variables_of_the_first_release() {
     }
 }
 
-fn seconds(deployed: &Deployed, path: &str) -> Duration {
+fn seconds(deployed: &DeployedTemplate, path: &str) -> Duration {
     Duration::from_secs(deployed.text(path).parse().expect("a number"))
 }
 

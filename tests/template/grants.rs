@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use tests::{
-    forwarding::{Forwarding, Layer, Reply, Request},
+    forwarding::{Forwarding, Layer, TableReply, TableRequest},
     world::MemoryQueue,
 };
 use webhook_serializer::{
@@ -75,15 +75,15 @@ impl RequestedGrants {
 }
 
 impl Layer for RequestedGrants {
-    async fn call(&self, inner: &Arc<dyn Table>, request: Request<'_>) -> Result<Reply, TableError> {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
         match request {
-            Request::Write(_) | Request::Transact(..) => {
+            TableRequest::Write(_) | TableRequest::Transact(..) => {
                 request.writes().iter().for_each(|write| self.note_write(write));
             }
-            Request::Get(key) => self.note_table("GetItem", &key.table),
-            Request::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table)),
-            Request::Query(range) => self.note_table("Query", &range.table),
-            Request::Scan(table, _) => self.note_table("Scan", table),
+            TableRequest::Get(key) => self.note_table("GetItem", &key.table),
+            TableRequest::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table)),
+            TableRequest::Query(range) => self.note_table("Query", &range.table),
+            TableRequest::Scan(table, _) => self.note_table("Scan", table),
         }
         request.of(inner).await
     }

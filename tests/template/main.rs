@@ -20,7 +20,7 @@ mod storage;
 
 use std::path::Path;
 
-use document::Template;
+use document::SamTemplate;
 use serializer::stack::Stack;
 
 /// The ARN of a secret in Secrets Manager.
@@ -28,8 +28,8 @@ const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:so
 
 const TEMPLATES: [&str; 3] = ["template.yaml", "templates/observability.yaml", "templates/domain.yaml"];
 
-fn core() -> Template {
-    Template::read("template.yaml")
+fn core() -> SamTemplate {
+    SamTemplate::read("template.yaml")
 }
 
 /// Reads a file of the repository.

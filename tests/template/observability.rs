@@ -7,16 +7,16 @@ use webhook_serializer::telemetry::{Metric, NAMESPACE, Scope};
 
 use crate::{
     TEMPLATES, core,
-    document::{Deployed, Template},
+    document::{DeployedTemplate, SamTemplate},
     file,
 };
 
 /// The messages and fields of the functions' log lines.
 const LINES: &str = include_str!("../../shared/src/telemetry/lines.txt");
 
-fn deployed() -> Deployed {
+fn deployed() -> DeployedTemplate {
     let core = core().deployed(&[("FrontDoor", "both")]);
-    Template::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &core.outputs)
+    SamTemplate::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &core.outputs)
 }
 
 /// Returns the metric of that name, if functions publish it by default.
@@ -60,7 +60,7 @@ const FURTHER: usize = 2;
 /// Returns the alarm's state after these values, one a period, of which the newest is last, by
 /// CloudWatch's rules: it evaluates the newest values that it finds, however old, and fills up with
 /// missing ones only if it finds too few.
-fn state(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> &'static str {
+fn state(deployed: &DeployedTemplate, alarm: &str, values: &[Option<f64>]) -> &'static str {
     let text = |property: &str| deployed.at(&format!("{alarm} Properties {property}")).as_str().map(str::to_owned);
     let number = |property: &str| text(property).map(|text| text.parse::<f64>().expect("a number"));
     let periods = number("EvaluationPeriods").expect("it is needed") as usize;
@@ -83,7 +83,7 @@ fn state(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> &'static s
     }
 }
 
-fn rings(deployed: &Deployed, alarm: &str, values: &[Option<f64>]) -> bool {
+fn rings(deployed: &DeployedTemplate, alarm: &str, values: &[Option<f64>]) -> bool {
     state(deployed, alarm, values) == "ALARM"
 }
 
@@ -129,7 +129,7 @@ fn alarm_fires_exactly_at_the_threshold() {
 
 /// Returns the states that a new alarm reports to its topic while these values arrive, one a period. An
 /// alarm begins in `INSUFFICIENT_DATA` and acts when its state changes.
-fn reported(deployed: &Deployed, alarm: &str, parts: &[(Option<f64>, usize)]) -> Vec<&'static str> {
+fn reported(deployed: &DeployedTemplate, alarm: &str, parts: &[(Option<f64>, usize)]) -> Vec<&'static str> {
     let values: Vec<_> = parts.iter().flat_map(|(value, periods)| vec![*value; *periods]).collect();
     let mut before = "INSUFFICIENT_DATA";
     let mut reported = Vec::new();
@@ -198,7 +198,7 @@ fn new_alarms_report_ok_once() {
 #[test]
 fn every_reader_of_an_output_reads_deployed() {
     for path in TEMPLATES {
-        let template = Template::read(path);
+        let template = SamTemplate::read(path);
         let mut readers = 0;
         for (name, resource) in template.0["Resources"].as_object().expect("a mapping") {
             if resource.to_string().contains("Fn::GetStackOutput") {
@@ -243,7 +243,7 @@ fn dashboard_shows_only_published_metrics_and_fields() {
 }
 
 /// Checks the dashboard of a deployed stack.
-pub fn dashboard(deployed: &Deployed) {
+pub fn dashboard(deployed: &DeployedTemplate) {
     let body = deployed.text("Dashboard Properties DashboardBody");
     let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("the dashboard is no JSON: {error}"));
     let namespace = format!("{NAMESPACE}/webhook-serializer");

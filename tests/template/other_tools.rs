@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{core, document::Template, file};
+use crate::{core, document::SamTemplate, file};
 
 /// Returns the content of a block, found by the text before its brace.
 fn block<'a>(text: &'a str, header: &str) -> &'a str {
@@ -67,6 +67,6 @@ fn terraform_and_cdk_set_the_tables_parameter() {
     let other = block(&terraform, "resource \"aws_cloudformation_stack\" \"observability\"");
     let given = arguments(block(other, "parameters ="), '=');
     assert_eq!(given["Core"], "aws_cloudformation_stack.webhooks.name", "deployed after the core, and removed before");
-    let parameters = Template::read("templates/observability.yaml").defaults();
+    let parameters = SamTemplate::read("templates/observability.yaml").defaults();
     assert!(given.keys().all(|name| parameters.contains_key(*name)), "{given:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{TEMPLATES, core, document::Template, file};
+use crate::{TEMPLATES, core, document::SamTemplate, file};
 
 /// Returns the capitalised words before `=` in a text's code.
 fn assigned(text: &str) -> BTreeSet<&str> {
@@ -16,7 +16,7 @@ const OTHERS: &[&str] = &["Enabled", "PointInTimeRecoveryEnabled", "Stacks"];
 
 #[test]
 fn pages_and_scripts_name_only_existing_parameters() {
-    let templates = TEMPLATES.map(Template::read);
+    let templates = TEMPLATES.map(SamTemplate::read);
     let parameters: BTreeSet<String> = templates.iter().flat_map(|template| template.defaults().into_keys()).collect();
     for path in ["docs/deploying.md", "docs/data.md", "docs/operating.md", "docs/runbooks/restore.md", ".ci/on-aws"] {
         let text = file(path);

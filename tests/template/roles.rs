@@ -8,7 +8,7 @@ use crate::{
     SECRET, TEMPLATES,
     asked::asked,
     core,
-    document::{Deployed, Template, texts},
+    document::{DeployedTemplate, SamTemplate, texts},
     file,
     grants::{AskedByFunctions, Grants},
 };
@@ -60,7 +60,7 @@ fn roles_carry_the_permissions_boundary() {
 #[test]
 fn role_with_inline_policies_has_no_second_one() {
     for path in TEMPLATES {
-        let resources = &Template::read(path).0["Resources"];
+        let resources = &SamTemplate::read(path).0["Resources"];
         for (name, policy) in resources.as_object().expect("a mapping") {
             let kind = policy["Type"].as_str().expect("a type");
             if ["AWS::IAM::Policy", "AWS::IAM::RolePolicy"].contains(&kind) {
@@ -93,7 +93,7 @@ fn function_depends_on_every_policy_of_its_role() {
 }
 
 /// Returns the permissions granted to a function by the policies inside and beside its role.
-fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
+fn granted(deployed: &DeployedTemplate, function: &str) -> BTreeSet<Grant> {
     let role = format!("{function}Role");
     let own = deployed.at(&format!("{role} Properties Policies")).as_array().into_iter().flatten();
     let shared = ["AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"].map(|kind| deployed.of_type(kind).into_values());
@@ -111,7 +111,7 @@ fn granted(deployed: &Deployed, function: &str) -> BTreeSet<Grant> {
     granted
 }
 
-fn wanted(deployed: &Deployed, function: &str, asked: &Grants) -> BTreeSet<Grant> {
+fn wanted(deployed: &DeployedTemplate, function: &str, asked: &Grants) -> BTreeSet<Grant> {
     let parameter = |name: &str| deployed.parameters[name].as_str();
     let of_account = |service: &str, rest: &str| {
         format!("arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{rest}")

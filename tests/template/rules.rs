@@ -6,17 +6,17 @@ use serde_json::Value;
 
 use crate::{
     core,
-    document::{Deployed, Template, text},
+    document::{DeployedTemplate, SamTemplate, text},
     file,
 };
 
 /// Returns the core stack with both doors. It has every resource except the secret's and the key's.
-fn whole() -> Deployed {
+fn whole() -> DeployedTemplate {
     core().deployed(&[("FrontDoor", "both")])
 }
 
-fn observability() -> Deployed {
-    Template::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &whole().outputs)
+fn observability() -> DeployedTemplate {
+    SamTemplate::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &whole().outputs)
 }
 
 /// CloudFormation updates code and variables in two calls. A version published on a release would therefore

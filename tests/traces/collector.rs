@@ -89,23 +89,23 @@ fn text(attribute: &KeyValue) -> Option<(String, String)> {
 
 /// A received delivery.
 #[derive(Debug, Clone)]
-pub struct Received {
+pub struct CollectedDelivery {
     pub traceparent: Option<String>,
     pub body: Value,
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Collector {
+pub struct TraceCollector {
     pub url: String,
     spans: watch::Sender<Vec<ReceivedSpan>>,
-    received: watch::Sender<Vec<Received>>,
+    received: watch::Sender<Vec<CollectedDelivery>>,
     /// While this is set, requests with spans get no answer.
     pub shut: watch::Sender<bool>,
     /// All received spans, as protobuf.
     raw: Arc<Mutex<Vec<u8>>>,
 }
 
-async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
+async fn take(State(collector): State<TraceCollector>, headers: HeaderMap, body: Bytes) -> Vec<u8> {
     assert_eq!(headers["content-type"], "application/x-protobuf");
     collector.shut.subscribe().wait_for(|shut| !shut).await.unwrap();
     collector.raw.lock().unwrap().extend_from_slice(&body);
@@ -123,14 +123,18 @@ async fn take(State(collector): State<Collector>, headers: HeaderMap, body: Byte
     Vec::new()
 }
 
-async fn receive(State(collector): State<Collector>, headers: HeaderMap, body: Bytes) -> (StatusCode, &'static str) {
+async fn receive(
+    State(collector): State<TraceCollector>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> (StatusCode, &'static str) {
     let traceparent: Vec<_> = headers.get_all("traceparent").iter().collect();
     assert!(traceparent.len() <= 1, "{traceparent:?}");
     let traceparent = traceparent.first().map(|value| value.to_str().unwrap().to_owned());
     let body: Value = serde_json::from_slice(&body).expect("JSON");
     let first = collector.received.borrow().is_empty();
     let said = body.to_string();
-    collector.received.send_modify(|received| received.push(Received { traceparent, body }));
+    collector.received.send_modify(|received| received.push(CollectedDelivery { traceparent, body }));
     match first {
         true if said.contains("fails once") => (StatusCode::INTERNAL_SERVER_ERROR, "not the first time"),
         true if said.contains("is gone once") => (StatusCode::GONE, "not the first time"),
@@ -138,7 +142,7 @@ async fn receive(State(collector): State<Collector>, headers: HeaderMap, body: B
     }
 }
 
-impl Collector {
+impl TraceCollector {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let collector = Self { url: format!("http://{}", listener.local_addr().unwrap()), ..Self::default() };
@@ -164,7 +168,7 @@ impl Collector {
     }
 
     /// Waits for this many deliveries, and returns them.
-    pub async fn received(&self, count: usize) -> Vec<Received> {
+    pub async fn received(&self, count: usize) -> Vec<CollectedDelivery> {
         let mut received = self.received.subscribe();
         received.wait_for(|received| received.len() >= count).await.unwrap().clone()
     }

@@ -7,7 +7,7 @@ mod validator;
 
 use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 
-use collector::{Collector, ReceivedSpan, one};
+use collector::{ReceivedSpan, TraceCollector, one};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serializer::local::{
     Function, QUEUE,
@@ -56,7 +56,7 @@ fn sources(url: &str) -> String {
 }
 
 /// The engines and the processes of the two functions.
-struct Deployed {
+struct TracedDeployment {
     lane: LocalDeployment,
     ingest: FunctionProcess,
     environment: Vec<(String, String)>,
@@ -65,7 +65,7 @@ struct Deployed {
     _directory: TempDir,
 }
 
-impl Deployed {
+impl TracedDeployment {
     /// Starts the functions. They send spans as `traces` says, and deliveries to `receiver`.
     async fn start(receiver: &str, traces: &[(&str, &str)]) -> Self {
         let sources = sources(receiver);
@@ -149,8 +149,9 @@ fn named(spans: &[ReceivedSpan], trace: &str) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_covers_request_settle_and_receiver() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("shop", "7", "a delivery", Some(&traceparent("01"))).await, 200);
     deployed.work().await;
     let spans = collector.drained(1).await;
@@ -204,8 +205,9 @@ async fn one_trace_covers_request_settle_and_receiver() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_shows_group_run_and_each_delivery() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("called", "1", "alone", Some(&traceparent("01"))).await, 200);
     for (source, id) in [("together", "a"), ("together", "b"), ("bursts", "c"), ("bursts", "d")] {
         assert_eq!(deployed.post(source, "1", id, None).await, 200);
@@ -244,8 +246,9 @@ async fn trace_shows_group_run_and_each_delivery() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_traceparent_begins_a_new_trace() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let two = format!("{0},{0}", traceparent("01"));
     let sent = [None, Some("garbage"), Some(&two[..]), Some("00-0-0-01"), Some("ff-00-00-00"), Some("")];
     for (number, text) in sent.into_iter().enumerate() {
@@ -267,8 +270,9 @@ async fn invalid_traceparent_begins_a_new_trace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unsampled_trace_is_passed_on_but_not_sent() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("00"))).await, 200);
     deployed.work().await;
     let received = collector.received(1).await;
@@ -281,8 +285,9 @@ async fn unsampled_trace_is_passed_on_but_not_sent() {
 /// Anybody can send webhooks with wrong signatures.
 #[tokio::test(flavor = "multi_thread")]
 async fn unverified_request_makes_no_span() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let webhook = signed(&deployed.lane.sources, "shop", "1", update("1"), deployed.lane.env.now());
     let mut forged = request(&webhook);
     forged.body = Some(update("2"));
@@ -297,8 +302,9 @@ async fn unverified_request_makes_no_span() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn attempts_and_repeats_have_spans_without_error_text() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let body = r#"{"type":"order.updated","data":{"order_id":"1","note":"fails once"}}"#;
     assert_eq!(deployed.post_body("shop", body, "1", Some(&traceparent("01"))).await, 200);
     assert_eq!(deployed.post_body("shop", body, "1", None).await, 200, "a repeat");
@@ -317,8 +323,9 @@ async fn attempts_and_repeats_have_spans_without_error_text() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rewind_keeps_trace_and_redrive_begins_new_trace() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let gone = r#"{"type":"order.updated","data":{"order_id":"1","note":"is gone once"}}"#;
     assert_eq!(deployed.post_body("shop", gone, "parked", Some(&traceparent("01"))).await, 200);
     deployed.work().await;
@@ -353,8 +360,9 @@ fn of_delivery<'a>(spans: &'a [ReceivedSpan], id: &'a str) -> impl Iterator<Item
 /// The store is unavailable when the delivery arrives, and available again when it is appended.
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_delivery_keeps_the_trace() {
-    let collector = Collector::start().await;
-    let mut deployed = Deployed::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
+    let collector = TraceCollector::start().await;
+    let mut deployed =
+        TracedDeployment::start(&collector.url, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url)]).await;
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = format!("http://{}", nobody.local_addr().unwrap());
     drop(nobody);
@@ -382,10 +390,10 @@ async fn failing_collector_changes_no_answer_or_outcome() {
         ("refuses", "404"),
         ("no URL", "nothing is traced"),
     ] {
-        let receiver = Collector::start().await;
+        let receiver = TraceCollector::start().await;
         let traces = if traces == "refuses" { format!("{}/elsewhere", receiver.url) } else { traces.to_owned() };
         let variables = [("OTEL_EXPORTER_OTLP_ENDPOINT", traces.as_str()), ("OTEL_EXPORTER_OTLP_TIMEOUT", "200")];
-        let mut deployed = Deployed::start(&receiver.url, &variables).await;
+        let mut deployed = TracedDeployment::start(&receiver.url, &variables).await;
         for id in ["1", "2", "3"] {
             assert_eq!(deployed.post("shop", "1", id, None).await, 200, "{traces}");
         }
@@ -401,13 +409,13 @@ async fn failing_collector_changes_no_answer_or_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sender_is_answered_before_spans_are_sent() {
-    let collector = Collector::start().await;
+    let collector = TraceCollector::start().await;
     collector.shut.send_replace(true);
     let variables = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", &FUNCTION_TIMEOUT.as_millis().to_string()),
     ];
-    let mut deployed = Deployed::start(&collector.url, &variables).await;
+    let mut deployed = TracedDeployment::start(&collector.url, &variables).await;
     let parent = traceparent("01");
     let answered = deployed.post("shop", "1", "1", Some(&parent));
     let answered = tokio::time::timeout(FUNCTION_TIMEOUT / 10, answered).await;
@@ -419,13 +427,13 @@ async fn sender_is_answered_before_spans_are_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_span_is_sent_when_tracing_is_off() {
-    let collector = Collector::start().await;
+    let collector = TraceCollector::start().await;
     for off in [&[][..], &[("OTEL_SDK_DISABLED", "true")], &[("OTEL_TRACES_EXPORTER", "none")]] {
         let mut variables = off.to_vec();
         if !off.is_empty() {
             variables.push(("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url));
         }
-        let mut deployed = Deployed::start(&collector.url, &variables).await;
+        let mut deployed = TracedDeployment::start(&collector.url, &variables).await;
         assert_eq!(deployed.post("shop", "1", "1", Some(&traceparent("01"))).await, 200);
         deployed.work().await;
     }

@@ -63,13 +63,13 @@ pub struct RuntimeApi {
 #[derive(Debug)]
 struct Shared {
     function_arn: HeaderValue,
-    state: Mutex<State>,
+    state: Mutex<InvocationState>,
     offered: Notify,
     has_polled: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum InvocationState {
     #[default]
     Idle,
     Offered(PendingEvent),
@@ -127,10 +127,10 @@ impl RuntimeApi {
         let offer = PendingEvent { id: request_id(), payload: payload.into(), timeout, taken, outcome };
         {
             let mut state = self.shared.lock();
-            if let State::Failed(error) = &*state {
+            if let InvocationState::Failed(error) = &*state {
                 return Err(error.clone());
             }
-            *state = State::Offered(offer);
+            *state = InvocationState::Offered(offer);
         }
         let _withdrawn_when_dropped = Withdrawal(&self.shared);
         self.shared.offered.notify_one();
@@ -156,12 +156,12 @@ impl RuntimeApi {
         let exited = || Err(InvokeError::Exited { how: how.to_owned() });
         // The invoker may have stopped waiting.
         match std::mem::take(&mut *self.shared.lock()) {
-            State::Idle | State::Failed(_) => Abandoned::Idle,
-            State::Offered(offer) => {
+            InvocationState::Idle | InvocationState::Failed(_) => Abandoned::Idle,
+            InvocationState::Offered(offer) => {
                 let _ = offer.outcome.send(exited());
                 Abandoned::Untouched
             }
-            State::Running { outcome, .. } => {
+            InvocationState::Running { outcome, .. } => {
                 let _ = outcome.send(exited());
                 Abandoned::InProgress
             }
@@ -180,22 +180,22 @@ struct Withdrawal<'a>(&'a Shared);
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
-        if matches!(*state, State::Offered(_) | State::Running { .. }) {
-            *state = State::Idle;
+        if matches!(*state, InvocationState::Offered(_) | InvocationState::Running { .. }) {
+            *state = InvocationState::Idle;
         }
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, InvocationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self) -> Option<(String, Bytes, Duration)> {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
-            State::Offered(PendingEvent { id, payload, timeout, taken, outcome }) => {
-                *state = State::Running { id: id.clone(), outcome };
+            InvocationState::Offered(PendingEvent { id, payload, timeout, taken, outcome }) => {
+                *state = InvocationState::Running { id: id.clone(), outcome };
                 // The invoker may have just stopped waiting; it then withdraws the event itself.
                 let _ = taken.send(());
                 Some((id, payload, timeout))
@@ -211,7 +211,7 @@ impl Shared {
     fn settle(&self, id: &str, result: Result<Bytes, InvokeError>) -> bool {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
-            State::Running { id: running, outcome } if running == id => {
+            InvocationState::Running { id: running, outcome } if running == id => {
                 let _ = outcome.send(result);
                 true
             }
@@ -240,7 +240,7 @@ async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
                 .body(payload.into())
                 .expect("ids, times and a checked ARN are header values");
         }
-        if matches!(*shared.lock(), State::Running { .. }) {
+        if matches!(*shared.lock(), InvocationState::Running { .. }) {
             return refusal(StatusCode::FORBIDDEN, "InvalidStateTransition", "An invocation is under way.");
         }
         shared.offered.notified().await;
@@ -265,7 +265,9 @@ async fn error(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, body
 async fn init_error(Served(shared): Served<Arc<Shared>>, body: Bytes) -> Response<Body> {
     let Reported { kind, message } = Reported::read(&body);
     let error = InvokeError::Init { kind, message };
-    if let State::Offered(offer) = std::mem::replace(&mut *shared.lock(), State::Failed(error.clone())) {
+    if let InvocationState::Offered(offer) =
+        std::mem::replace(&mut *shared.lock(), InvocationState::Failed(error.clone()))
+    {
         let _ = offer.outcome.send(Err(error));
     }
     accepted()

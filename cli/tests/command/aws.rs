@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     endpoint::Post,
-    running::{Local, complained, folder, printed, serializer},
+    running::{LocalProcess, complained, folder, printed, serializer},
 };
 
 /// An answer's status and body.
@@ -140,19 +140,19 @@ fn serve(
 }
 
 /// A local run, and an AWS stack `shop` whose outputs name its tables.
-pub struct Stack {
-    pub local: Local,
+pub struct StackWithLocal {
+    pub local: LocalProcess,
     pub aws: Aws,
     pub dynamodb: String,
     line: String,
     _folder: tempfile::TempDir,
 }
 
-impl Stack {
+impl StackWithLocal {
     pub fn start() -> Self {
         let folder = folder();
         let environment = folder.path().join("environment");
-        let local = Local::start(&["--env-file", environment.to_str().expect("a path in UTF-8")]);
+        let local = LocalProcess::start(&["--env-file", environment.to_str().expect("a path in UTF-8")]);
         // The run is not complete when it says that it serves. It is once it answers a command.
         assert!(local.ran(&["status"]).status.success());
         let aws = Aws::start();
@@ -196,7 +196,7 @@ impl Stack {
 
 #[test]
 fn stack_outputs_locate_tables_queue_and_sources() {
-    let mut stack = Stack::start();
+    let mut stack = StackWithLocal::start();
     stack.local.apply_sample();
     let inspected = stack.ran(&["show", "shopify/order/450789469"]);
     assert!(printed(&inspected).contains("All deliveries are settled."), "{inspected:?}");

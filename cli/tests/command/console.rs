@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use serializer::local::samples::SOURCES;
 
-use crate::running::{Local, complained, file, folder, ran, serializer};
+use crate::running::{LocalProcess, complained, file, folder, ran, serializer};
 
 /// Requests a URL. Returns the connection, from which the response can be read.
 fn requested(url: &str, cookie: &str) -> TcpStream {
@@ -68,7 +68,7 @@ pub fn while_it_serves<T>(mut command: Command, looks: impl FnOnce(&str) -> T) -
 
 #[test]
 fn separate_console_process_shows_local_orders() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     let own = page(&local.console);
     assert!(own.contains("No order is stopped or failing") && own.contains(&local.url), "{own}");
     let other = while_it_serves(serializer(&["console", "--json", local.target.as_str()]), page);
@@ -80,7 +80,7 @@ fn console_error_names_missing_deployment_or_taken_port() {
     let nothing = ran(&["console"]);
     assert!(!nothing.status.success());
     assert!(complained(&nothing).contains("name the deployment: --local"), "{}", complained(&nothing));
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let port = local.url.rsplit(':').next().expect("a port").to_owned();
     let taken = local.ran(&["console", "--port", &port]);
     assert!(complained(&taken).contains("is taken; choose another for the console"), "{}", complained(&taken));
@@ -91,7 +91,7 @@ fn page_of_unsettled_order_is_read_again_by_itself() {
     let folder = folder();
     let paused = SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
     let sources = file(&folder, "sources.toml", &paused);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.send(&["shopify-orders-create.json", "stripe-charge-refunded.json"]).status.success());
     let settled = local.until(|told| told["what"] == "settled");
     let order = |key: &str| page_at(&local.console, &format!("order?key={key}"));

@@ -5,8 +5,8 @@ use std::process::Output;
 use serde_json::{Value, json};
 
 use crate::{
-    aws::{Aws, Stack},
-    running::{Local, printed},
+    aws::{Aws, StackWithLocal},
+    running::{LocalProcess, printed},
 };
 
 /// Returns the printed findings.
@@ -40,8 +40,8 @@ fn mapping(aws: &Aws, state: &str) {
 }
 
 /// Returns a stack in which everything that AWS reports is well.
-fn well() -> Stack {
-    let stack = Stack::start();
+fn well() -> StackWithLocal {
+    let stack = StackWithLocal::start();
     let aws = &stack.aws;
     let caller =
         "<R><GetCallerIdentityResult><Arn>arn:aws:iam::123456789012:user/ann</Arn></GetCallerIdentityResult></R>";
@@ -419,7 +419,7 @@ fn tables_without_stack_kms_key_get_a_warning() {
 
 #[test]
 fn doctor_on_local_run_skips_aws_checks() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     let done = local.ran(&["doctor", "--json"]);
     let told = findings(&done);
     assert!(done.status.success(), "{done:?}");

@@ -12,7 +12,7 @@ use aws_sdk_sqs::{
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use webhook_serializer::aws::Account;
 
-use crate::running::{Local, complained, folder, printed, serializer};
+use crate::running::{LocalProcess, complained, folder, printed, serializer};
 
 const SAMPLES: [&str; 2] = ["shopify-orders-create.json", "woocommerce-order-created.json"];
 
@@ -44,8 +44,8 @@ fn outliving_limits(command: &Command, setup: &str) -> Command {
     shell
 }
 
-fn start(data: &str) -> Local {
-    Local::spawn(outliving_limits(&serializer(&["local", "--port", "0", "--json", "--data", data]), ""))
+fn start(data: &str) -> LocalProcess {
+    LocalProcess::spawn(outliving_limits(&serializer(&["local", "--port", "0", "--json", "--data", data]), ""))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     endpoint::{Post, endpoint},
-    running::{Local, event, file, folder, printed, ran},
+    running::{LocalProcess, event, file, folder, printed, ran},
 };
 
 const SECRET: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==";
@@ -33,8 +33,14 @@ fn local_run_calls_function_at_given_lambda_endpoint() {
     let sources = file(&folder, "sources.toml", &sources());
     let sources = sources.to_str().expect("a path in UTF-8");
     let environment = folder.path().join("env");
-    let mut local =
-        Local::start(&["--sources", sources, "--lambda", &url, "--env-file", environment.to_str().expect("a path")]);
+    let mut local = LocalProcess::start(&[
+        "--sources",
+        sources,
+        "--lambda",
+        &url,
+        "--env-file",
+        environment.to_str().expect("a path"),
+    ]);
     let sample = event("standard-webhooks-order-shipped.json");
     let sent = ran(&["send", "--to", &local.url, "--sources", sources, &sample]);
     assert!(sent.status.success(), "{sent:?}");

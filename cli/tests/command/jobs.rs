@@ -4,12 +4,12 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
-use crate::running::{Local, complained, folder, printed, serializer};
+use crate::running::{LocalProcess, complained, folder, printed, serializer};
 
 /// A tick may begin while the calls run, so the calls may run two ticks, but each once.
 #[test]
 fn program_runs_once_for_a_tick_whoever_calls() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let folder = folder();
     let runs = folder.path().join("runs");
     let script = format!("echo $SERIALIZER_JOB $SERIALIZER_TICK >> {}", runs.display());
@@ -29,7 +29,7 @@ fn program_runs_once_for_a_tick_whoever_calls() {
 
 #[test]
 fn failure_of_the_program_is_recorded_and_its_exit_code_returned() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     for (name, program, code) in [("fails", &["sh", "-c", "exit 3"][..], 3), ("missing", &["no-such-program"], 127)] {
         let call = [&["jobs", "once", name, "--schedule", "every minute", "--"][..], program].concat();
         let done = local.ran(&call);
@@ -43,7 +43,7 @@ fn failure_of_the_program_is_recorded_and_its_exit_code_returned() {
 /// A host that shuts down ends the program by a signal.
 #[test]
 fn tick_of_a_killed_program_is_not_recorded() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let done = local.ran(&["jobs", "once", "nightly", "--schedule", "* * * * *", "--", "sh", "-c", "kill -TERM $$"]);
     assert_eq!(done.status.code(), Some(143), "{done:?}");
     assert!(complained(&done).contains("was ended by a signal"), "{done:?}");
@@ -56,7 +56,7 @@ fn tick_of_a_killed_program_is_not_recorded() {
 
 #[test]
 fn program_that_is_not_due_is_not_started() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let done = local.ran(&["jobs", "once", "yearly", "--schedule", "0 0 29 2 *", "--", "echo", "started"]);
     let said = printed(&done);
     assert!(done.status.success() && said.contains("yearly has nothing to run; next 20"), "{done:?}");

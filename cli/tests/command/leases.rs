@@ -5,11 +5,11 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use crate::running::{Local, complained, file, folder, printed, serializer};
+use crate::running::{LocalProcess, complained, file, folder, printed, serializer};
 
 const KEY: &str = "invoice_gen/SUB-1234";
 
-fn run_under_lease(local: &Local, options: &[&str], script: &str) -> Output {
+fn run_under_lease(local: &LocalProcess, options: &[&str], script: &str) -> Output {
     let this = env!("CARGO_BIN_EXE_serializer");
     let script = script.replace("serializer", this).replace("{key}", KEY).replace("{target}", &local.target);
     let mut command = vec!["lease", "run", KEY];
@@ -20,7 +20,7 @@ fn run_under_lease(local: &Local, options: &[&str], script: &str) -> Output {
 
 #[test]
 fn program_runs_under_lease_and_its_exit_code_is_returned() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let script = "serializer lease get {target} {key}; echo under $SERIALIZER_TOKEN of $SERIALIZER_KEY; exit 7";
     let done = run_under_lease(&local, &[], script);
     let said = printed(&done);
@@ -34,7 +34,7 @@ fn program_runs_under_lease_and_its_exit_code_is_returned() {
 
 #[test]
 fn program_does_not_start_while_another_holds_lease() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let done = run_under_lease(&local, &[], "serializer lease run --wait 0 {target} {key} -- echo started");
     assert_eq!(done.status.code(), Some(75), "{done:?}");
     assert!(complained(&done).contains("held by sh until ") && !printed(&done).contains("started"), "{done:?}");
@@ -42,7 +42,7 @@ fn program_does_not_start_while_another_holds_lease() {
 
 #[test]
 fn lease_run_of_unstartable_program_exits_with_126_or_127() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let folder = folder();
     let file = file(&folder, "file", "not a program");
     for (program, code) in [("no-such-program", 127), (file.to_str().unwrap(), 126)] {
@@ -57,7 +57,7 @@ fn lease_run_of_unstartable_program_exits_with_126_or_127() {
 /// lease before it has.
 #[test]
 fn signal_is_passed_to_program_under_lease() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let signals = [
         "INT",
         "TERM",
@@ -83,7 +83,7 @@ fn signal_is_passed_to_program_under_lease() {
 
 #[test]
 fn program_ends_with_any_signal_to_lease_run() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     for (signal, code) in [("QUIT", 131), ("USR1", 138), ("ALRM", 142), ("XCPU", 152), ("VTALRM", 154)] {
         let done = run_under_lease(&local, &[], &format!("kill -{signal} $PPID; exec sleep 100000"));
         assert_eq!(done.status.code(), Some(code), "{signal}: {done:?}");
@@ -94,7 +94,7 @@ fn program_ends_with_any_signal_to_lease_run() {
 #[cfg(target_os = "linux")]
 #[test]
 fn program_ends_with_killed_lease_run() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let run = ["lease", "run", KEY, &local.target, "--", "sh", "-c", "echo $$; exec sleep 100000"];
     let mut child = serializer(&run).stdout(Stdio::piped()).spawn().expect("it can be started");
     let mut program = String::new();
@@ -113,7 +113,7 @@ fn assert_ends(process: &str) {
 
 #[test]
 fn program_is_killed_when_lease_is_lost() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     // Only the loss of the lease ends the program.
     let script = "serializer lease release {target} {key} --why 'it hangs' && exec sleep 100000";
     let done = run_under_lease(&local, &["--lease", "1"], script);
@@ -123,7 +123,7 @@ fn program_is_killed_when_lease_is_lost() {
 
 #[test]
 fn lost_lease_kills_child_processes_of_program() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let script = "sleep 100000 >/dev/null 2>&1 & echo $!; serializer lease release {target} {key} --why 'it hangs' \
                   >/dev/null; wait";
     let done = run_under_lease(&local, &["--lease", "1"], script);
@@ -133,7 +133,7 @@ fn lost_lease_kills_child_processes_of_program() {
 
 #[test]
 fn shell_can_read_terminal_after_lease_run_ends() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let script = format!(
         "{} lease run {} {KEY} -- sh -c 'read first; echo program: $first'; read second; echo shell: $second",
         env!("CARGO_BIN_EXE_serializer"),
@@ -160,7 +160,7 @@ fn shell_can_read_terminal_after_lease_run_ends() {
 fn key_hash_from_lease_list_finds_the_lease() {
     let folder = folder();
     let file = folder.path().join("environment");
-    let local = Local::start(&["--env-file", file.to_str().unwrap()]);
+    let local = LocalProcess::start(&["--env-file", file.to_str().unwrap()]);
     // The environment file is complete once a command gets its answer, not when the run says that it serves.
     assert!(local.ran(&["lease", "run", KEY, "--", "true"]).status.success());
     let environment = std::fs::read_to_string(&file).expect("it is written, with functions too");

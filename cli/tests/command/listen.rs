@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    aws::Stack,
-    running::{Local, complained, event as sample, file, folder, interrupt, position, printed, ran, serializer},
+    aws::StackWithLocal,
+    running::{LocalProcess, complained, event as sample, file, folder, interrupt, position, printed, ran, serializer},
 };
 
 const ORDER: &str = "shopify/order/450789469";
@@ -25,7 +25,7 @@ fn told(done: &Output) -> Vec<String> {
 
 #[test]
 fn listen_to_local_run_prints_each_event_once() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     let before = local.ran(&["listen", "--json", "--since", "5m", "--limit", "2"]);
     assert_eq!(told(&before), [format!("accepted {ORDER} orders/create"), format!("applied {ORDER} orders/create")]);
 
@@ -65,7 +65,7 @@ pub fn page(events: &[Value], token: Option<&str>) -> (u16, String) {
 
 #[test]
 fn listen_to_stack_prints_each_log_line_once() {
-    let stack = Stack::start();
+    let stack = StackWithLocal::start();
     let line = |message: &str, outcome: &str| {
         let mut line =
             json!({ "level": "INFO", "message": message, "entity": "shop/order/1", "sequence": 9, "source": "shop" });
@@ -119,7 +119,7 @@ fn unknown_outcome_is_refused_with_nearest_suggestion() {
 
 #[test]
 fn listen_refuses_unknown_source_and_reports_unknown_order() {
-    let mut local = Local::start(&[]);
+    let mut local = LocalProcess::start(&[]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "settled");
     for command in [&["listen", "--limit", "1"][..], &["list"]] {
@@ -149,7 +149,7 @@ fn listen_refuses_unknown_source_and_reports_unknown_order() {
 
 #[test]
 fn listen_error_says_why_logs_are_unreadable() {
-    let stack = Stack::start();
+    let stack = StackWithLocal::start();
     stack.aws.deny("Logs_20140328.FilterLogEvents");
     let denied = complained(&stack.ran(&["listen"]));
     assert!(denied.contains("your credentials need the permission logs:FilterLogEvents"), "{denied}");

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::net::TcpSocket;
 
 use crate::{
-    aws::Stack,
+    aws::StackWithLocal,
     endpoint::{self, Post},
     listen::{event as log_event, page},
-    running::{Local, complained, event, file, folder, interrupt, position, printed, ran, serializer},
+    running::{LocalProcess, complained, event, file, folder, interrupt, position, printed, ran, serializer},
 };
 
 const ORDER: &str = "warehouse/order/450789469";
@@ -29,19 +29,19 @@ const SECRET: &str = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==";
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A run whose source `warehouse` has the given handler.
-struct Warehouse {
-    local: Local,
+struct WarehouseRun {
+    local: LocalProcess,
     sources: String,
     folder: tempfile::TempDir,
 }
 
-impl Warehouse {
+impl WarehouseRun {
     fn start(handler: &str) -> Self {
         let folder = folder();
         let document =
             format!("[sources.warehouse]\nprovider = 'standard-webhooks'\nsecrets = ['{SECRET}']\n{handler}\n");
         let sources = file(&folder, "sources.toml", &document).to_str().expect("a path in UTF-8").to_owned();
-        Self { local: Local::start(&["--sources", &sources]), sources, folder }
+        Self { local: LocalProcess::start(&["--sources", &sources]), sources, folder }
     }
 
     /// Sends a delivery with this id and `padding` bytes more than the sample.
@@ -166,7 +166,7 @@ fn listen_posts_forwarded_request_again_with_new_signature() {
     for padding in [900_000, 0] {
         let (url, posted) = endpoint::endpoint(|_, _| ok());
         let forward = format!("forward = {{ url = '{url}/first', secret = '{SECRET}', allow_private = true }}");
-        let mut warehouse = Warehouse::start(&format!("handler = 'forward'\n{forward}"));
+        let mut warehouse = WarehouseRun::start(&format!("handler = 'forward'\n{forward}"));
         warehouse.send("1", "450789469", padding);
         warehouse.local.until(|told| told["outcome"] == "applied");
         let first = posted.recv().expect("it was forwarded");
@@ -200,7 +200,7 @@ fn listen_posts_forwarded_request_again_with_new_signature() {
 
 #[test]
 fn orders_are_posted_in_parallel_each_order_in_sequence() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     for (id, order) in [("1", "1"), ("2", "1"), ("3", "1"), ("4", "2")] {
         warehouse.send(id, order, 0);
     }
@@ -239,7 +239,7 @@ fn orders_are_posted_in_parallel_each_order_in_sequence() {
 
 #[test]
 fn failing_answer_is_shown_and_order_continues() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     // The second webhook is the first one, sent again.
     for id in ["1", "1", "2"] {
         warehouse.send(id, "450789469", 0);
@@ -263,7 +263,7 @@ fn failing_answer_is_shown_and_order_continues() {
 
 #[test]
 fn delivery_waits_until_receiver_is_reachable_again() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     warehouse.send("2", "1", 0);
     // Bound but not listening, the socket refuses connections, and nobody else gets its port.
@@ -294,7 +294,7 @@ fn delivery_waits_until_receiver_is_reachable_again() {
 
 #[test]
 fn request_without_answer_is_posted_three_times() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = format!("http://{}/mine", listener.local_addr().expect("an address"));
@@ -316,7 +316,7 @@ fn request_without_answer_is_posted_three_times() {
 
 #[test]
 fn answer_after_timeout_counts_as_no_answer() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     warehouse.send("1", "1", 0);
     // The first request is answered after the second.
     let (second, arrived) = channel();
@@ -340,7 +340,7 @@ fn answer_after_timeout_counts_as_no_answer() {
 
 #[test]
 fn pressing_r_posts_last_delivery_again() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     let (url, posted) = endpoint::endpoint(|_, _| ok());
     let mut listening = warehouse.listen(&["--since", "5m", "--to", &format!("{url}/mine")]);
     let signed = listening.until_said("listen signs with whsec_");
@@ -380,7 +380,7 @@ fn posting_to_another_machine_requires_yes_option() {
 
 #[test]
 fn missing_delivery_named_by_since_option_is_reported() {
-    let warehouse = Warehouse::start("handler = 'log'");
+    let warehouse = WarehouseRun::start("handler = 'log'");
     warehouse.send("1", "450789469", 0);
     let (url, _posted) = endpoint::endpoint(|_, _| ok());
     for (since, shown, posted) in
@@ -408,7 +408,7 @@ fn recorded(upstream: &str) -> (String, Receiver<Post>) {
 #[test]
 fn listen_to_stack_posts_in_sequence_and_writes_nothing() {
     const SHOPIFY: &str = "shopify/order/450789469";
-    let stack = Stack::start();
+    let stack = StackWithLocal::start();
     for sample in ["shopify-orders-create.json", "shopify-refunds-create.json", "shopify-orders-paid.json"] {
         assert!(stack.local.send(&[sample]).status.success());
     }

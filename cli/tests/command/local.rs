@@ -7,20 +7,20 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::running::{Local, complained, event, file, folder, printed, ran, serializer};
+use crate::running::{LocalProcess, complained, event, file, folder, printed, ran, serializer};
 
 #[test]
 fn error_names_process_that_uses_the_data_folder() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
-    let local = Local::start(&["--data", data]);
+    let local = LocalProcess::start(&["--data", data]);
     let second = ran(&["local", "--port", "0", "--data", data]);
     let complaint = complained(&second);
     assert!(complaint.contains(&format!("in use by another `serializer local`, process {}", local.child.id())));
     assert_eq!(second.status.code(), Some(1));
     drop(local);
     // The first process has ended, in whatever way, so the folder is free.
-    drop(Local::start(&["--data", data]));
+    drop(LocalProcess::start(&["--data", data]));
 }
 
 /// SQLite goes on writing into a removed file, so webhooks would be accepted and lost.
@@ -28,7 +28,7 @@ fn error_names_process_that_uses_the_data_folder() {
 fn run_ends_if_its_data_is_removed() {
     for removed in ["tables.sqlite", "queue.sqlite", "in-use"] {
         let folder = folder();
-        let mut local = Local::start(&["--data", folder.path().to_str().unwrap()]);
+        let mut local = LocalProcess::start(&["--data", folder.path().to_str().unwrap()]);
         std::fs::remove_file(folder.path().join(removed)).expect("it can be removed");
         assert_eq!(local.child.wait().expect("it ends").code(), Some(1), "{removed}");
     }
@@ -38,7 +38,7 @@ fn run_ends_if_its_data_is_removed() {
 fn queue_without_its_tables_is_refused() {
     let folder = folder();
     let data = folder.path().to_str().unwrap();
-    drop(Local::start(&["--data", data]));
+    drop(LocalProcess::start(&["--data", data]));
     let remove = |name: &str| std::fs::remove_file(folder.path().join(name));
     remove("tables.sqlite").expect("it can be removed");
     // Whoever has closed the database last has removed its log.
@@ -79,7 +79,7 @@ fn shell_reads_env_file_values_unchanged() {
     let sources = folder.path().join("a \"b\".toml");
     std::fs::write(&sources, serializer::local::samples::SOURCES).expect("a file can be written");
     let [file, document] = [&environment, &sources].map(|path| path.to_str().expect("a path in UTF-8"));
-    let local = Local::start(&["--env-file", file, "--sources", document]);
+    let local = LocalProcess::start(&["--env-file", file, "--sources", document]);
     // The file is complete once a command gets its answer.
     assert!(local.ran(&["audit"]).status.success());
     let script = "set -a; . \"$1\"; printf '%s' \"${SOURCES#file:}\"";
@@ -122,7 +122,7 @@ fn changed_sources_file_is_read_or_refused_immediately() {
     let folder = folder();
     let samples = serializer::local::samples::SOURCES;
     let sources = file(&folder, "sources.toml", samples);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     for handler in ["lgo", "log", "nothing"] {
         file(&folder, "sources.toml", &samples.replace("handler = \"log\"", &format!("handler = \"{handler}\" # new")));
         // No request causes the read.
@@ -133,7 +133,7 @@ fn changed_sources_file_is_read_or_refused_immediately() {
 }
 
 /// Starts a deployment whose handlers never end, and waits until one of them runs.
-fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
+fn at_work() -> (LocalProcess, TcpListener, tempfile::TempDir) {
     let endpoint = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", endpoint.local_addr().unwrap());
     let forward = format!(
@@ -142,7 +142,7 @@ fn at_work() -> (Local, TcpListener, tempfile::TempDir) {
     let folder = folder();
     let sources = serializer::local::samples::SOURCES.replacen("handler = \"log\"", &forward, 1);
     let sources = file(&folder, "sources.toml", &sources);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
     local.until(|told| told["what"] == "started");
     (local, endpoint, folder)

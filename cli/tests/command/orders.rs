@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::running::{Local, complained, event, file, folder, position, printed, ran};
+use crate::running::{LocalProcess, complained, event, file, folder, position, printed, ran};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -17,13 +17,13 @@ fn send_prints_the_order_that_the_server_names() {
     let sources = format!("{}\n", serializer::local::samples::SOURCES);
     let otherwise = sources.replacen("[sources.shopify]", "[sources.shopify]\nentity = \"elsewhere/{/id}\"", 1);
     let otherwise = file(&folder, "sources.toml", &otherwise);
-    let local = Local::start(&["--sources", otherwise.to_str().unwrap()]);
+    let local = LocalProcess::start(&["--sources", otherwise.to_str().unwrap()]);
     let sent = local.send(&["shopify-orders-create.json"]);
     assert!(printed(&sent).starts_with("200 elsewhere/450789469 accepted as "), "{sent:?}");
 }
 
 /// Sends a delivery whose id, key and body hold control characters for terminals.
-fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
+fn hostile(folder: &tempfile::TempDir) -> (LocalProcess, String) {
     let sources = serializer::local::samples::SOURCES
         .replace("delivery_id = \"x-acme-delivery\"", "delivery_id = \"/id\"")
         .replace("entity = \"/order/id\"", "entity = \"/key\"");
@@ -36,7 +36,7 @@ fn hostile(folder: &tempfile::TempDir) -> (Local, String) {
     .to_string()
     .into();
     let event = file(folder, "event.json", &event.to_string());
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     let sent = ran(&["send", "--to", &local.url, "--sources", sources.to_str().unwrap(), event.to_str().unwrap()]);
     assert_eq!(plain(&sent), printed(&sent));
     let settled = local.until(|told| told["what"] == "settled");
@@ -103,7 +103,7 @@ fn raw_body_on_a_terminal_is_escaped() {
 /// Each sample is signed freshly, or it keeps its signature by the public development key.
 #[test]
 fn every_sample_is_accepted() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let events = std::fs::read_dir(event("")).unwrap().map(|entry| entry.unwrap().file_name());
     let events: Vec<String> = events.map(|name| name.into_string().unwrap()).filter(|n| n.ends_with(".json")).collect();
     let sent = local.send(&events.iter().map(String::as_str).collect::<Vec<_>>());
@@ -117,7 +117,7 @@ fn every_sample_is_accepted() {
 
 #[test]
 fn send_posts_samples_of_the_given_provider() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let sent = ran(&["send", "--to", &local.url, "--provider", "paypal"]);
     let lines: Vec<String> = printed(&sent).lines().map(str::to_owned).collect();
     assert_eq!(lines.len(), 3, "{sent:?}");
@@ -154,7 +154,7 @@ fn own_document_takes_samples_of_its_providers() {
     let folder = folder();
     let document = file(&folder, "sources.toml", OWN);
     let document = document.to_str().expect("a path in UTF-8");
-    let local = Local::start(&["--sources", document, "--development-keys"]);
+    let local = LocalProcess::start(&["--sources", document, "--development-keys"]);
     let send = |provider| ran(&["send", "--to", &local.url, "--sources", document, "--provider", provider]);
     for (provider, order) in [
         ("paypal", "checkout/order/5O190127TN364715T"),
@@ -168,14 +168,14 @@ fn own_document_takes_samples_of_its_providers() {
     }
     let none = send("square");
     assert!(complained(&none).contains("has no source with the provider square"), "{none:?}");
-    let strict = Local::start(&["--sources", document]);
+    let strict = LocalProcess::start(&["--sources", document]);
     let refused = ran(&["send", "--to", &strict.url, "--sources", document, "--provider", "shopify"]);
     assert!(refused.status.success(), "{refused:?}");
 }
 
 #[test]
 fn send_with_refused_signature_names_secrets_file_and_no_order() {
-    let mut local = Local::start(&[]);
+    let mut local = LocalProcess::start(&[]);
     let folder = folder();
     let forged = serializer::local::samples::SOURCES.replace("shopify-development-secret", "guessed");
     let forged = file(&folder, "sources.toml", &forged);
@@ -192,7 +192,7 @@ fn send_with_refused_signature_names_secrets_file_and_no_order() {
 
 #[test]
 fn send_skips_files_that_are_no_webhooks() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let sent = local.send(&["schedule.json", "wake-up.json", "shopify-orders-create.json"]);
     assert!(sent.status.success() && printed(&sent).starts_with("200 "), "{sent:?}");
     let skipped: Vec<bool> = complained(&sent).lines().map(|line| line.contains(": skipped; ")).collect();
@@ -203,7 +203,7 @@ fn send_skips_files_that_are_no_webhooks() {
 
 #[test]
 fn send_continues_after_unknown_source() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let folder = folder();
     let unknown = std::fs::read_to_string(event("shopify-orders-create.json")).unwrap();
     let unknown = file(&folder, "unknown.json", &unknown.replace("/webhooks/shopify", "/webhooks/shop"));
@@ -216,7 +216,7 @@ fn send_continues_after_unknown_source() {
 /// The limit includes repeats whose receipts have left the order's row.
 #[test]
 fn show_lists_requested_number_of_settled_deliveries() {
-    let mut local = Local::start(&[]);
+    let mut local = LocalProcess::start(&[]);
     for _ in 0..30 {
         local.apply_sample();
     }
@@ -230,7 +230,7 @@ fn show_lists_requested_number_of_settled_deliveries() {
 
 #[test]
 fn show_prints_repeats_until_order_is_erased() {
-    let mut local = Local::start(&[]);
+    let mut local = LocalProcess::start(&[]);
     for _ in 0..2 {
         local.apply_sample();
     }
@@ -270,11 +270,12 @@ fn show_names_a_paused_source() {
     let sources =
         serializer::local::samples::SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
     let sources = file(&folder, "sources.toml", &sources);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     local.send(&["shopify-orders-create.json"]);
     local.until(|told| told["what"] == "accepted");
-    let seen =
-        |local: &Local| -> Value { serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap() };
+    let seen = |local: &LocalProcess| -> Value {
+        serde_json::from_str(&printed(&local.ran(&["show", ORDER, "--json"]))).unwrap()
+    };
     // A worker finds the source paused and looks again after a quarter of an hour.
     assert!((0..1_000).any(|_| seen(&local)["is_pause_seen"] == true), "no worker saw the pause");
     let shown = printed(&local.ran(&["show", ORDER]));
@@ -298,7 +299,7 @@ fn show_says_workers_follow_new_pause_within_minute() {
     let folder = folder();
     let text = serializer::local::samples::SOURCES.to_owned();
     let sources = file(&folder, "sources.toml", &text);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.ran(&["hold", ORDER, "--why", "no worker looks"]).status.success());
     local.send(&["shopify-orders-create.json"]);
     local.until(|told| told["what"] == "accepted");
@@ -310,16 +311,16 @@ fn show_says_workers_follow_new_pause_within_minute() {
 
 #[test]
 fn show_reports_deliveries_run_again_by_rewind() {
-    let mut local = Local::start(&[]);
+    let mut local = LocalProcess::start(&[]);
     local.send(&["shopify-orders-create.json", "shopify-orders-paid.json"]);
     for _ in 0..2 {
         local.until(|told| told["outcome"] == "applied");
     }
-    let seen = |local: &Local| -> Value {
+    let seen = |local: &LocalProcess| -> Value {
         let told = local.ran(&["show", ORDER, "--json"]);
         serde_json::from_str(&printed(&told)).unwrap_or_else(|_| panic!("{told:?}"))
     };
-    let run = |local: &Local, arguments: &[&str]| {
+    let run = |local: &LocalProcess, arguments: &[&str]| {
         let why = ["--why", "the table was emptied", "--by", "ada"];
         local.ran(&[&["rewind", ORDER], arguments, &why].concat())
     };
@@ -356,7 +357,7 @@ fn show_reports_deliveries_run_again_by_rewind() {
 
 #[test]
 fn audit_excludes_jobs_and_keys_without_deliveries() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     // Each of these keys has a row from now on.
     for key in ["cron/sweep", "invoice_gen/SUB-1234"] {
         assert!(local.ran(&["lease", "run", key, "--", "true"]).status.success());
@@ -370,7 +371,7 @@ fn audit_excludes_jobs_and_keys_without_deliveries() {
 
 #[test]
 fn unknown_order_is_reported_with_next_command() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let shown = local.ran(&["show", "shopify/order/0"]);
     let next = format!("`serializer lease list {} --all` lists all keys", local.target);
     assert!(printed(&shown).contains(&next) && !shown.status.success(), "{shown:?}");
@@ -378,7 +379,7 @@ fn unknown_order_is_reported_with_next_command() {
 
 #[test]
 fn unknown_order_is_reported_with_similar_keys() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     let shown = local.ran(&["show", "shopify/order/45078946"]);
     assert!(printed(&shown).contains(&format!("Similar keys: {ORDER}.\n")), "{shown:?}");
     let similar = format!("has expired or was erased. Similar keys: {ORDER}\n");

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::running::{Local, event, serializer};
+use crate::running::{LocalProcess, event, serializer};
 
 /// Runs the command with a standard output that nobody reads any more.
 fn unread(arguments: &[&str]) -> (Option<i32>, String) {
@@ -19,7 +19,7 @@ fn unread(arguments: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn closed_stdout_ends_command_quietly() {
-    let local = Local::with_order();
+    let local = LocalProcess::with_order();
     let target = local.target.clone();
     let url = local.url.clone();
     let sample = event("shopify-orders-paid.json");
@@ -54,7 +54,7 @@ fn closed() -> std::io::PipeWriter {
 
 #[test]
 fn command_with_closed_stderr_does_not_panic() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     let target = local.target.as_str();
     let url = local.url.as_str();
     let no_webhook = event("schedule.json");

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use webhook_serializer::time::Env;
 
-use crate::running::{Local, complained, event, folder, printed, ran};
+use crate::running::{LocalProcess, complained, event, folder, printed, ran};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -12,7 +12,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     let day = folder();
     let copy = folder();
     let path = |folder: &tempfile::TempDir| folder.path().to_str().expect("a path in UTF-8").to_owned();
-    let local = Local::start(&["--data", &path(&day)]);
+    let local = LocalProcess::start(&["--data", &path(&day)]);
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());
     let sample = event("shopify-orders-create.json");
     assert!(ran(&["send", "--to", &local.url, &sample]).status.success());
@@ -27,7 +27,7 @@ fn restore_runs_once_and_refuses_used_tables() {
     }
 
     // The functions have nothing to do there, because the order is on hold.
-    let local = Local::start(&["--data", &path(&copy)]);
+    let local = LocalProcess::start(&["--data", &path(&copy)]);
     let restore = |more: &[&str]| ran(&[&["restore", &local.target, "--why", "a test"], more].concat());
     let unasked = restore(&["--as-of", &as_of]);
     assert!(complained(&unasked).contains("nothing has been changed yet"), "{unasked:?}");
@@ -58,7 +58,7 @@ fn restore_runs_once_and_refuses_used_tables() {
 
 #[test]
 fn restore_reports_one_json_object() {
-    let local = Local::start(&[]);
+    let local = LocalProcess::start(&[]);
     assert!(ran(&["hold", &local.target, ORDER, "--why", "a test"]).status.success());
     let as_of = Env::system().now().to_string();
     let restored = ran(&["restore", &local.target, "--why", "a test", "--as-of", &as_of, "--yes", "--json"]);

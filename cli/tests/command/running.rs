@@ -64,7 +64,7 @@ pub fn interrupt(child: &Child) {
 }
 
 /// A `serializer local` that runs until it is dropped.
-pub struct Local {
+pub struct LocalProcess {
     pub child: Child,
     /// The URL of the webhook endpoint.
     pub url: String,
@@ -78,7 +78,7 @@ pub struct Local {
     pub errors: BufReader<ChildStderr>,
 }
 
-impl Local {
+impl LocalProcess {
     /// Starts a run on a free port that prints its events as JSON.
     pub fn start(arguments: &[&str]) -> Self {
         Self::spawn(serializer(&[&["local", "--port", "0", "--json"], arguments].concat()))
@@ -149,7 +149,7 @@ impl Local {
     }
 }
 
-impl Drop for Local {
+impl Drop for LocalProcess {
     fn drop(&mut self) {
         // The process may have ended.
         let _ = self.child.kill();

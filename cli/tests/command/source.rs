@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::running::{Local, complained, file, folder, printed, ran, serializer};
+use crate::running::{LocalProcess, complained, file, folder, printed, ran, serializer};
 
 /// Runs a command with `input` on its standard input, without a terminal.
 fn piped(arguments: &[&str], input: &str) -> Output {
@@ -152,7 +152,7 @@ fn refused_source_change_says_why() {
 fn local_run_rereads_document_and_prints_ignored_deliveries() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
-    let mut local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let mut local = LocalProcess::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
     let target = local.target.clone();
     let piped = |arguments: &[&str], input: &str| {
         let done = piped(&[&["source"], arguments, &[&target]].concat(), input);
@@ -190,7 +190,7 @@ fn source_with_waiting_deliveries_is_not_removed() {
          forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\", allow_private = true }}\n"
     );
     let path = file(&folder, "sources.toml", &text);
-    let local = Local::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let local = LocalProcess::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
     let sent = piped(&["source", "test", "pay", &local.target], "");
     assert!(printed(&sent).contains("200 "), "{sent:?}");
     let refused = piped(&["source", "remove", "pay", "--yes", &local.target], "");

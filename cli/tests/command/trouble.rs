@@ -22,7 +22,7 @@ use webhook_serializer::{
 
 use crate::{
     console,
-    running::{Local, complained, event, file, folder, position, printed, ran, serializer},
+    running::{LocalProcess, complained, event, file, folder, position, printed, ran, serializer},
 };
 
 /// The first source parks at once, the second blocks at once, the third retries after an hour.
@@ -79,7 +79,7 @@ fn endpoint(is_mended: &'static AtomicBool) -> String {
 
 /// A deployment whose orders are in trouble.
 pub struct Trouble {
-    pub local: Local,
+    pub local: LocalProcess,
     pub folder: tempfile::TempDir,
     pub is_mended: &'static AtomicBool,
 }
@@ -91,7 +91,7 @@ impl Trouble {
         let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &endpoint(is_mended)));
         let environment = folder.path().join("environment");
         let options = ["--sources", sources.to_str().unwrap(), "--env-file", environment.to_str().unwrap()];
-        Self { local: Local::start(&options), folder, is_mended }
+        Self { local: LocalProcess::start(&options), folder, is_mended }
     }
 
     /// Posts a changed sample and waits for the event `what`.
@@ -454,7 +454,7 @@ fn status_counts_each_waiting_delivery_for_its_source() {
         text = text.replacen(source, &format!("{source}\nentity = \"both/1\""), 1);
     }
     let sources = file(&folder, "sources.toml", &text);
-    let mut local = Local::start(&["--sources", sources.to_str().unwrap()]);
+    let mut local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.ran(&["hold", "both/1", "--why", "no worker looks"]).status.success());
     for sample in ["shopify-orders-create", "standard-webhooks-order-shipped", "standard-webhooks-parcel-delivered"] {
         assert!(local.send(&[&format!("{sample}.json")]).status.success());

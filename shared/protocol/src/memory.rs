@@ -269,13 +269,13 @@ mod limits {
 type RowKey = (String, String);
 
 #[derive(Debug, Default)]
-struct State {
+struct MemoryState {
     tables: HashMap<TableName, BTreeMap<RowKey, Row>>,
     transactions: HashMap<String, Vec<Write>>,
 }
 
 #[derive(Debug, Default)]
-pub struct MemoryTable(Mutex<State>);
+pub struct MemoryTable(Mutex<MemoryState>);
 
 impl MemoryTable {
     pub fn new() -> Self {
@@ -309,7 +309,7 @@ impl MemoryTable {
         before - rows.len()
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut MemoryState) -> T) -> T {
         act(&mut self.0.lock().expect("no one panics while holding this"))
     }
 }
@@ -328,7 +328,7 @@ fn row_key(key: &Key) -> RowKey {
     (key_text(&key.partition.1), sort)
 }
 
-impl State {
+impl MemoryState {
     fn row(&self, key: &Key) -> Option<&Row> {
         self.tables.get(&key.table)?.get(&row_key(key))
     }

@@ -29,24 +29,24 @@ use crate::{
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Form {
+pub(super) struct SourcesForm {
     /// The URL of the document's JSON schema, which editors use.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
-    pub(super) origin: Option<Table<origin::Entry>>,
-    pub(super) sources: ByName<Table<Entry>>,
+    pub(super) origin: Option<Table<origin::OriginEntry>>,
+    pub(super) sources: ByName<Table<SourceEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct SourceEntry {
     provider: String,
     #[serde(default)]
     secrets: Secrets,
     #[serde(default)]
-    webhook_id: Ids,
+    webhook_id: RecipientIds,
     #[serde(default)]
-    client_id: Ids,
+    client_id: RecipientIds,
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
     #[cfg(any(test, feature = "verify"))]
@@ -67,7 +67,7 @@ pub(super) struct Entry {
     /// Every build checks this field, but only the ingest function uses it.
     on_outage: Option<OnOutage>,
     rate: Option<Rate>,
-    deliver: Option<deliver::Entry>,
+    deliver: Option<deliver::DeliverEntry>,
     #[serde(default, deserialize_with = "duration")]
     linger: Option<Duration>,
     #[serde(default)]
@@ -76,8 +76,8 @@ pub(super) struct Entry {
     paused: bool,
     generic: Option<Table<Generic>>,
     url: Option<String>,
-    forward: Option<Table<destination::Entry>>,
-    invoke: Option<Table<invocation::Entry>>,
+    forward: Option<Table<destination::DestinationEntry>>,
+    invoke: Option<Table<invocation::FunctionEntry>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -93,19 +93,19 @@ enum Templates {
 /// text instead of a list.
 #[derive(Deserialize, Default)]
 #[serde(untagged, expecting = "an id is a text; several are a list of texts")]
-enum Ids {
+enum RecipientIds {
     #[default]
     None,
     One(String),
     Several(Vec<String>),
 }
 
-impl From<Ids> for Vec<String> {
-    fn from(ids: Ids) -> Self {
+impl From<RecipientIds> for Vec<String> {
+    fn from(ids: RecipientIds) -> Self {
         match ids {
-            Ids::None => Vec::new(),
-            Ids::One(id) => vec![id],
-            Ids::Several(ids) => ids,
+            RecipientIds::None => Vec::new(),
+            RecipientIds::One(id) => vec![id],
+            RecipientIds::Several(ids) => ids,
         }
     }
 }
@@ -142,7 +142,7 @@ impl Templates {
 }
 
 impl Source {
-    pub(super) fn check(name: SourceName, entry: Entry, registry: Registry) -> Result<Self, String> {
+    pub(super) fn check(name: SourceName, entry: SourceEntry, registry: Registry) -> Result<Self, String> {
         let generic = entry.generic.map(|Table(generic)| generic);
         let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
         #[cfg(any(test, feature = "verify"))]
@@ -230,7 +230,11 @@ fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secr
     (1..).zip(Vec::from(secrets)).map(checked).collect()
 }
 
-fn recipients(webhook_id: Ids, client_id: Ids, provider: Option<&dyn Provider>) -> Result<Vec<String>, String> {
+fn recipients(
+    webhook_id: RecipientIds,
+    client_id: RecipientIds,
+    provider: Option<&dyn Provider>,
+) -> Result<Vec<String>, String> {
     let expected = provider.map(|provider| provider.published().and_then(|published| published.recipient()));
     let mut recipients = Vec::new();
     for (field, ids) in [("webhook_id", webhook_id), ("client_id", client_id)] {

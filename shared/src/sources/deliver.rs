@@ -57,9 +57,9 @@ pub const LONGEST_LINGER: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "`deliver` is `each`, `latest` or a table such as { up_to = 10 }")]
-pub(super) enum Entry {
+pub(super) enum DeliverEntry {
     Word(Word),
-    Group(Table<Group>),
+    Group(Table<GroupEntry>),
 }
 
 #[derive(Deserialize)]
@@ -71,27 +71,27 @@ pub(super) enum Word {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Group {
+pub(super) struct GroupEntry {
     up_to: u8,
 }
 
-impl Entry {
+impl DeliverEntry {
     fn checked(self) -> Result<Deliver, String> {
         match self {
             Self::Word(Word::Each) => Ok(Deliver::Each),
             Self::Word(Word::Latest) => Ok(Deliver::Latest),
-            Self::Group(Table(Group { up_to: most @ 2..=LARGEST_GROUP })) => Ok(Deliver::UpTo(most)),
+            Self::Group(Table(GroupEntry { up_to: most @ 2..=LARGEST_GROUP })) => Ok(Deliver::UpTo(most)),
             Self::Group(_) => Err(format!("`deliver.up_to` must be 2 to {LARGEST_GROUP}")),
         }
     }
 }
 
 pub(super) fn check(
-    deliver: Option<Entry>,
+    deliver: Option<DeliverEntry>,
     linger: Option<Duration>,
     retry: RetryPolicy,
 ) -> Result<(Deliver, Option<Linger>), String> {
-    let deliver = deliver.map(Entry::checked).transpose()?.unwrap_or_default();
+    let deliver = deliver.map(DeliverEntry::checked).transpose()?.unwrap_or_default();
     if deliver.is_grouped() && retry.is_once() {
         return Err("`deliver` other than \"each\" needs a `retry` that allows more than one attempt: after a group \
                     fails, each delivery is retried alone"

@@ -15,18 +15,18 @@ use crate::providers::{self, Provider, Secret, Secrets};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
+pub(crate) struct DestinationEntry {
     url: String,
     secret: Secrets,
     #[serde(default)]
     allow_private: bool,
     #[serde(default)]
-    commit: Option<OneOrMore>,
+    commit: Option<CommitTables>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a table's name is a text; several tables are a list of texts")]
-enum OneOrMore {
+enum CommitTables {
     One(String),
     Several(Vec<String>),
 }
@@ -49,7 +49,7 @@ pub struct Destination {
 }
 
 impl Destination {
-    pub(crate) fn check(entry: Entry) -> Result<Self, String> {
+    pub(crate) fn check(entry: DestinationEntry) -> Result<Self, String> {
         let scope = if entry.allow_private { AddressScope::Any } else { AddressScope::Public };
         let url = url(&entry.url, scope).map_err(|reason| format!("`forward.url` {reason}"))?;
         let secrets = Vec::from(entry.secret);
@@ -109,10 +109,10 @@ impl Destination {
 
 /// Returns the tables of `forward.commit`. The answers of an endpoint may cause writes only if nobody between can change
 /// them.
-fn tables_of(tables: OneOrMore, url: &Uri) -> Result<Vec<String>, String> {
+fn tables_of(tables: CommitTables, url: &Uri) -> Result<Vec<String>, String> {
     let tables = match tables {
-        OneOrMore::One(table) => vec![table],
-        OneOrMore::Several(tables) => tables,
+        CommitTables::One(table) => vec![table],
+        CommitTables::Several(tables) => tables,
     };
     let is_name = |name: &String| {
         (3..=255).contains(&name.len())

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Entry {
+pub(crate) struct FunctionEntry {
     function: String,
     qualifier: Option<String>,
 }
@@ -18,8 +18,8 @@ pub struct Function {
 }
 
 impl Function {
-    pub(crate) fn check(entry: Entry) -> Result<Self, String> {
-        let Entry { function: name, qualifier } = entry;
+    pub(crate) fn check(entry: FunctionEntry) -> Result<Self, String> {
+        let FunctionEntry { function: name, qualifier } = entry;
         if is_qualified(&name) {
             return Err("`invoke.function` ends with a version or alias; put that into `invoke.qualifier`".into());
         }

@@ -69,13 +69,13 @@ pub trait Document: Send + Sync + 'static {
 pub struct LiveSources(Arc<Shared>);
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LiveState>,
     origin: Option<Origin>,
 }
 
 /// The sources in use, and what is known about reads of their document. Each `Duration` is a time on the
 /// monotonic clock.
-struct State {
+struct LiveState {
     sources: Arc<Sources>,
     text: String,
     /// The start of the last successful read, on the monotonic clock.
@@ -119,13 +119,13 @@ pub enum Found {
 
 impl LiveSources {
     pub fn fixed(sources: Arc<Sources>) -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(State::of(sources)), origin: None }))
+        Self(Arc::new(Shared { state: Mutex::new(LiveState::of(sources)), origin: None }))
     }
 
     /// Reads `document` for the first time. The error says that the document could not be read within
     /// [`Document::patience`], or is invalid. The error contains no value of the document.
     pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
-        let state = Mutex::new(State::of(Arc::default()));
+        let state = Mutex::new(LiveState::of(Arc::default()));
         let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
         let give_up = origin.env.monotonic() + origin.document.patience();
         let mut wait = PATIENCE;
@@ -343,7 +343,7 @@ impl Origin {
     }
 }
 
-impl State {
+impl LiveState {
     fn of(sources: Arc<Sources>) -> Self {
         let read = Duration::ZERO;
         let tried = Duration::ZERO;
@@ -373,12 +373,12 @@ impl State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LiveState> {
         lock(&self.state)
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<LiveState>) -> MutexGuard<'_, LiveState> {
     state.lock().expect("no one panics while holding this")
 }
 

@@ -21,22 +21,22 @@ pub struct Origin(Vec<String>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
-    secret: OneOrMore,
+pub(super) struct OriginEntry {
+    secret: OriginSecrets,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
-enum OneOrMore {
+enum OriginSecrets {
     One(String),
     Several(Vec<String>),
 }
 
 impl Origin {
-    pub(super) fn check(entry: Entry) -> Result<Self, String> {
+    pub(super) fn check(entry: OriginEntry) -> Result<Self, String> {
         let secrets = match entry.secret {
-            OneOrMore::One(secret) => vec![secret],
-            OneOrMore::Several(secrets) => secrets,
+            OriginSecrets::One(secret) => vec![secret],
+            OriginSecrets::Several(secrets) => secrets,
         };
         if secrets.is_empty() {
             return Err("`origin` must have a secret".into());
@@ -81,7 +81,9 @@ mod tests {
     const OLD: &str = "0123456789-0123456789-0123456789-old";
 
     fn origin(secrets: &[&str]) -> Result<Origin, String> {
-        Origin::check(Entry { secret: OneOrMore::Several(secrets.iter().map(|&secret| secret.to_owned()).collect()) })
+        Origin::check(OriginEntry {
+            secret: OriginSecrets::Several(secrets.iter().map(|&secret| secret.to_owned()).collect()),
+        })
     }
 
     #[test]

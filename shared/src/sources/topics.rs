@@ -14,21 +14,21 @@ pub struct Topics {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(from = "OneOrMore")]
+#[serde(from = "TopicPatterns")]
 pub struct Patterns(Vec<Pattern>);
 
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a topic is a text, such as `orders/*`; several are a list of texts")]
-enum OneOrMore {
+enum TopicPatterns {
     One(String),
     Several(Vec<String>),
 }
 
-impl From<OneOrMore> for Patterns {
-    fn from(texts: OneOrMore) -> Self {
+impl From<TopicPatterns> for Patterns {
+    fn from(texts: TopicPatterns) -> Self {
         let texts = match texts {
-            OneOrMore::One(text) => vec![text],
-            OneOrMore::Several(texts) => texts,
+            TopicPatterns::One(text) => vec![text],
+            TopicPatterns::Several(texts) => texts,
         };
         Self(texts.into_iter().map(Pattern::new).collect())
     }

@@ -31,10 +31,10 @@ pub struct JsonLog {
     env: Env,
     level: LevelFilter,
     counting: Counting,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
 }
 
-struct State {
+struct LogState {
     sink: Box<dyn Write + Send>,
     request: String,
     entities: BTreeMap<EntityKey, EntityMetrics>,
@@ -65,7 +65,7 @@ impl JsonLog {
             env,
             level,
             counting: Counting { namespace: NAMESPACE.to_owned(), detailed: false },
-            state: Mutex::new(State {
+            state: Mutex::new(LogState {
                 sink,
                 request: String::new(),
                 entities: BTreeMap::new(),
@@ -157,7 +157,7 @@ impl JsonLog {
         let _ = state.sink.write_all(json.end().as_bytes());
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().expect("no one panics while holding this")
     }
 

@@ -24,12 +24,12 @@ tokio::task_local! {
 /// also shows the rows that the handler committed.
 #[derive(Debug, Clone, Default)]
 pub struct ExternalSystem {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ExternalState>>,
     pub(super) memory: Arc<MemoryTable>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ExternalState {
     values: BTreeMap<String, Value>,
     newest: BTreeMap<String, FencingToken>,
     known: BTreeSet<(String, String)>,
@@ -42,7 +42,7 @@ struct State {
 pub struct StaleToken(pub FencingToken);
 
 impl ExternalSystem {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ExternalState> {
         self.state.lock().expect("no one panics while holding this")
     }
 
@@ -106,7 +106,7 @@ impl ExternalSystem {
     }
 }
 
-impl State {
+impl ExternalState {
     fn add(&mut self, key: &str, by: i64) {
         let before = self.values.get(key).and_then(Value::as_i64).unwrap_or(0);
         self.values.insert(key.to_owned(), (before + by).into());

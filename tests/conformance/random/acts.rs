@@ -18,8 +18,8 @@ struct Met {
     part: Key,
 }
 
-impl Case<'_> {
-    pub(super) async fn act(&mut self, act: &Act) -> Result<(), String> {
+impl RandomCase<'_> {
+    pub(super) async fn act(&mut self, act: &RandomOperation) -> Result<(), String> {
         self.now = self.now + Duration::from_millis(act.millis);
         // A third of the acts use another machine's clock, which is 15 s behind or ahead.
         let now = match act.twist % 6 {
@@ -46,74 +46,81 @@ impl Case<'_> {
         let part = part_row(&entity, &Nonce::from_parts(START, u128::from(act.twist % 2)), 0);
         let met = Met { now, entity, length, request, lease, state, claimed, purge_at, row, part };
         match act.kind {
-            Kind::Forget
-            | Kind::Remove
-            | Kind::PutPart
-            | Kind::RemovePart
-            | Kind::KeepForever
-            | Kind::ExpireAgain
-            | Kind::ExtendRetention
-            | Kind::AdvancePosition
-            | Kind::ListJob
-            | Kind::BeginRestore
-            | Kind::EndRestore
-            | Kind::ForceAcquire
-            | Kind::AdvanceNumbers => self.maintain(act, met).await,
-            Kind::Claim | Kind::Put | Kind::Void | Kind::Spill | Kind::Park => self.append(act, met).await,
-            Kind::Acquire
-            | Kind::TakeOver
-            | Kind::Renew
-            | Kind::ReleaseEmpty
-            | Kind::Release
-            | Kind::HandOver
-            | Kind::MarkHandOver
-            | Kind::RequestYield
-            | Kind::Follow
-            | Kind::ForceRelease => self.lease(act, met).await,
-            Kind::Settle | Kind::SettleAndRelease | Kind::MarkStart | Kind::Fail | Kind::Block | Kind::Commit => {
-                self.settle(act, met).await
-            }
-            Kind::Unblock
-            | Kind::Hold
-            | Kind::Resume
-            | Kind::RetryNow
-            | Kind::Skip
-            | Kind::Rewind
-            | Kind::LogAction
-            | Kind::LogOutcome => self.operate(act, met).await,
+            OperationKind::Forget
+            | OperationKind::Remove
+            | OperationKind::PutPart
+            | OperationKind::RemovePart
+            | OperationKind::KeepForever
+            | OperationKind::ExpireAgain
+            | OperationKind::ExtendRetention
+            | OperationKind::AdvancePosition
+            | OperationKind::ListJob
+            | OperationKind::BeginRestore
+            | OperationKind::EndRestore
+            | OperationKind::ForceAcquire
+            | OperationKind::AdvanceNumbers => self.maintain(act, met).await,
+            OperationKind::Claim
+            | OperationKind::Put
+            | OperationKind::Void
+            | OperationKind::Spill
+            | OperationKind::Park => self.append(act, met).await,
+            OperationKind::Acquire
+            | OperationKind::TakeOver
+            | OperationKind::Renew
+            | OperationKind::ReleaseEmpty
+            | OperationKind::Release
+            | OperationKind::HandOver
+            | OperationKind::MarkHandOver
+            | OperationKind::RequestYield
+            | OperationKind::Follow
+            | OperationKind::ForceRelease => self.lease(act, met).await,
+            OperationKind::Settle
+            | OperationKind::SettleAndRelease
+            | OperationKind::MarkStart
+            | OperationKind::Fail
+            | OperationKind::Block
+            | OperationKind::Commit => self.settle(act, met).await,
+            OperationKind::Unblock
+            | OperationKind::Hold
+            | OperationKind::Resume
+            | OperationKind::RetryNow
+            | OperationKind::Skip
+            | OperationKind::Rewind
+            | OperationKind::LogAction
+            | OperationKind::LogOutcome => self.operate(act, met).await,
         }
     }
 
     /// Acts of the sweep, of restores and of expiry.
-    async fn maintain(&mut self, act: &Act, met: Met) -> Result<(), String> {
+    async fn maintain(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
         let Met { now, entity, length, state, row, part, .. } = met;
         match act.kind {
-            Kind::Forget => {
+            OperationKind::Forget => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&Forget::of(&seen, now)).await?;
             }
-            Kind::Remove => {
+            OperationKind::Remove => {
                 let Some(remove) = row.and_then(|row| Remove::of(&row).ok()) else { return Ok(()) };
                 self.run(&remove).await?;
             }
-            Kind::PutPart => {
+            OperationKind::PutPart => {
                 let row = Row::new().with("v", 1_u32).with("body", "a part").with("purge_at", now.as_millis() / 1000);
                 self.run(&PutPart { key: part, row }).await?;
             }
-            Kind::RemovePart => self.run(&RemovePart { part: &part }).await.map(|_| ())?,
-            Kind::KeepForever => self.run(&KeepForever { part }).await.map(|_| ())?,
-            Kind::ExpireAgain => self.run(&ExpireAgain { part, until: now }).await.map(|_| ())?,
-            Kind::ExtendRetention => {
+            OperationKind::RemovePart => self.run(&RemovePart { part: &part }).await.map(|_| ())?,
+            OperationKind::KeepForever => self.run(&KeepForever { part }).await.map(|_| ())?,
+            OperationKind::ExpireAgain => self.run(&ExpireAgain { part, until: now }).await.map(|_| ())?,
+            OperationKind::ExtendRetention => {
                 let row = row.and_then(|row| key_of(&TableName::Inbox, &row)).unwrap_or(part);
                 self.run(&ExtendRetention { row, until: now + Duration::from_secs(30) }).await?;
             }
-            Kind::AdvancePosition => self.advance_position(act, now).await?,
-            Kind::ListJob => {
+            OperationKind::AdvancePosition => self.advance_position(act, now).await?,
+            OperationKind::ListJob => {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;
             }
-            Kind::BeginRestore | Kind::EndRestore => self.restore(act, now).await?,
-            Kind::ForceAcquire => {
+            OperationKind::BeginRestore | OperationKind::EndRestore => self.restore(act, now).await?,
+            OperationKind::ForceAcquire => {
                 let Some(seen) = state else { return Ok(()) };
                 let restoring = self.restoring(now);
                 let holder = self.nonce();
@@ -124,7 +131,7 @@ impl Case<'_> {
                     self.acquired(Some(Acquired::Granted(lease, state)))?;
                 }
             }
-            Kind::AdvanceNumbers => {
+            OperationKind::AdvanceNumbers => {
                 let Some(seen) = state else { return Ok(()) };
                 let restoring = self.restoring(now);
                 let retention = Duration::from_secs(60);
@@ -142,29 +149,29 @@ impl Case<'_> {
     }
 
     /// Acts of an ingest or a worker on inbox rows.
-    async fn append(&mut self, act: &Act, met: Met) -> Result<(), String> {
+    async fn append(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
         let Met { now, entity, claimed, .. } = met;
         match act.kind {
-            Kind::Claim => {
+            OperationKind::Claim => {
                 let nonce = self.nonce();
                 let claimed = self.run(&Claim { entity: &entity, nonce: &nonce, now }).await?;
                 self.claimed.extend(claimed.map(|claimed| (entity.clone(), claimed.sequence, nonce)));
             }
-            Kind::Put => {
+            OperationKind::Put => {
                 let Some((entity, sequence, nonce)) = claimed else { return Ok(()) };
                 let envelope = envelope(&entity, act.twist, &nonce, now);
                 self.run(&Put { envelope: &envelope, sequence }).await?;
             }
-            Kind::Void => {
+            OperationKind::Void => {
                 let sequence = claimed.map_or(Sequence(7), |claimed| claimed.1);
                 self.run(&Void { entity: &entity, sequence, purge_at: now }).await?;
             }
-            Kind::Spill => {
+            OperationKind::Spill => {
                 let receipt = receipt(act.twist, claimed.map_or(Sequence(7), |claimed| claimed.1), now);
                 let Some(spill) = Spill::of(&entity, &receipt, now) else { return Ok(()) };
                 self.run(&spill).await?;
             }
-            Kind::Park => {
+            OperationKind::Park => {
                 let row = act.beside.first().map(|loose| match &loose.action {
                     webhook_serializer::protocol::table::Action::Put(row) => row.clone(),
                     _ => Row::new().with("error", "rejected"),
@@ -179,20 +186,20 @@ impl Case<'_> {
     }
 
     /// Acts on a lease.
-    async fn lease(&mut self, act: &Act, met: Met) -> Result<(), String> {
+    async fn lease(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
         let Met { now, entity, length, request, lease, state, purge_at, .. } = met;
         match act.kind {
-            Kind::Acquire => {
+            OperationKind::Acquire => {
                 let acquired = self.run(&request).await?;
                 self.acquired(acquired)?;
             }
-            Kind::TakeOver => {
+            OperationKind::TakeOver => {
                 let Some(seen) = state else { return Ok(()) };
                 let request = Acquire { entity: seen.entity.clone(), ..request };
                 let acquired = self.run(&TakeOver { request, seen }).await?;
                 self.acquired(acquired)?;
             }
-            Kind::Renew => {
+            OperationKind::Renew => {
                 let Some(lease) = lease else { return Ok(()) };
                 if let Some(Renewed::Renewed(state)) =
                     self.run(&Renew { lease: &lease, now, length, wrong: None }).await?
@@ -200,33 +207,33 @@ impl Case<'_> {
                     self.states.push(state);
                 }
             }
-            Kind::ReleaseEmpty => {
+            OperationKind::ReleaseEmpty => {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&ReleaseEmpty { lease: &lease, purge_at }).await?;
             }
-            Kind::Release => {
+            OperationKind::Release => {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&Release { lease: &lease }).await?;
             }
-            Kind::HandOver => {
+            OperationKind::HandOver => {
                 let Some(lease) = lease else { return Ok(()) };
                 let suspected = act.twist.is_multiple_of(2);
                 let is_pause = act.twist.is_multiple_of(3);
                 self.run(&HandOver { lease: &lease, suspected, due: now, is_pause }).await?;
             }
-            Kind::MarkHandOver => {
+            OperationKind::MarkHandOver => {
                 let Some(lease) = lease else { return Ok(()) };
                 self.run(&MarkHandOver { lease: &lease }).await?;
             }
-            Kind::RequestYield => {
+            OperationKind::RequestYield => {
                 let until = now + LONGEST_YIELD * u32::from(act.twist) / 6;
                 self.run(&RequestYield { entity: &entity, now, until }).await?;
             }
-            Kind::Follow => {
+            OperationKind::Follow => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&Follow { entity: &entity, token: seen.token, due: now }).await?;
             }
-            Kind::ForceRelease => {
+            OperationKind::ForceRelease => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&ForceRelease { seen: &seen, record: HolderInfo::new("by force") }).await?;
             }
@@ -237,10 +244,10 @@ impl Case<'_> {
     }
 
     /// Acts of a lease's holder on its delivery.
-    async fn settle(&mut self, act: &Act, met: Met) -> Result<(), String> {
+    async fn settle(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
         let Met { now, entity, length, lease, state, purge_at, .. } = met;
         match act.kind {
-            Kind::Settle => {
+            OperationKind::Settle => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let hands_over = act.twist.is_multiple_of(3);
                 let settle = Settle { lease: &lease, decision: &decision, now, length, hands_over };
@@ -249,18 +256,18 @@ impl Case<'_> {
                     self.states.push(state);
                 }
             }
-            Kind::SettleAndRelease => {
+            OperationKind::SettleAndRelease => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let settle = SettleAndRelease { lease: &lease, decision: &decision, purge_at };
                 if let Some(SettledAndReleased::Grown(state)) = self.run(&settle).await? {
                     self.states.push(state);
                 }
             }
-            Kind::MarkStart => {
+            OperationKind::MarkStart => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 self.run(&MarkStart { lease: &lease, sequence: decision.first }).await?;
             }
-            Kind::Fail => {
+            OperationKind::Fail => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let sequence = decision.first;
                 let attempts = u32::from(act.twist);
@@ -278,12 +285,12 @@ impl Case<'_> {
                 };
                 self.run(&fail).await?;
             }
-            Kind::Block => {
+            OperationKind::Block => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let reason = BlockReason::Expired;
                 self.run(&Block { lease: &lease, sequence: decision.first, reason }).await?;
             }
-            Kind::Commit => {
+            OperationKind::Commit => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let hands_over = act.twist.is_multiple_of(3);
                 let settling = if act.twist.is_multiple_of(2) {
@@ -302,39 +309,39 @@ impl Case<'_> {
     }
 
     /// Acts of an operator.
-    async fn operate(&mut self, act: &Act, met: Met) -> Result<(), String> {
+    async fn operate(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
         let Met { now, entity, lease, state, purge_at, .. } = met;
         match act.kind {
-            Kind::Unblock => {
+            OperationKind::Unblock => {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
                 self.run(&Unblock { entity: &entity, seen }).await?;
             }
-            Kind::Hold => {
+            OperationKind::Hold => {
                 let seen = state.map(|state| state.hold).unwrap_or_default();
                 self.run(&maintain::BeginHold { entity: &entity, seen, now }).await?;
             }
-            Kind::Resume => {
+            OperationKind::Resume => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&maintain::EndHold { seen: &seen, purge_at }).await?;
             }
-            Kind::RetryNow => {
+            OperationKind::RetryNow => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&RetryNow { seen: &seen }).await?;
             }
-            Kind::Skip => {
+            OperationKind::Skip => {
                 let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
                 let Some(decision) = self.decision(act, state, now) else { return Ok(()) };
                 self.run(&Skip { lease: &lease, decision: &decision, seen: &seen, now, purge_at }).await?;
             }
-            Kind::Rewind => {
+            OperationKind::Rewind => {
                 let (Some(lease), Some(seen)) = (lease, state.clone()) else { return Ok(()) };
                 let from = Sequence((seen.head.0 + 1).saturating_sub(u64::from(act.twist % 4)).max(1));
                 self.run(&Rewind { lease: &lease, seen: &seen, from, since: now }).await?;
             }
-            Kind::LogAction | Kind::LogOutcome => {
+            OperationKind::LogAction | OperationKind::LogOutcome => {
                 let reason = Reason::new("ada", &"ü".repeat(300));
                 let nonce = match (act.kind, &self.act) {
-                    (Kind::LogOutcome, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
+                    (OperationKind::LogOutcome, Some(nonce)) if !act.twist.is_multiple_of(3) => nonce.clone(),
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
@@ -346,7 +353,7 @@ impl Case<'_> {
                     reason,
                     ended: None,
                 };
-                if act.kind == Kind::LogAction {
+                if act.kind == OperationKind::LogAction {
                     self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);
                 } else {

@@ -1,11 +1,11 @@
 //! Batches with several deferred deliveries.
 
-use tests::{prelude::*, world::Message};
+use tests::{prelude::*, world::MemoryMessage};
 
 use super::{ANSWER, HOUR, answered, out_until, status, webhook};
 
-fn of_one_event(messages: &[Message]) -> SqsEvent {
-    SqsEvent { records: messages.iter().map(Message::record).collect() }
+fn of_one_event(messages: &[MemoryMessage]) -> SqsEvent {
+    SqsEvent { records: messages.iter().map(MemoryMessage::record).collect() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -34,7 +34,7 @@ async fn deferred_batch_is_appended_in_arrival_order() {
 }
 
 /// Returns the messages in the queue, each with its order and its number of tries.
-fn tries(world: &World) -> Vec<(String, u64)> {
+fn tries(world: &TestWorld) -> Vec<(String, u64)> {
     let mut tries = Vec::new();
     while let Some(says) = world.messages.take_any() {
         let message: serde_json::Value = serde_json::from_str(&says.text()).expect("it is JSON");
@@ -47,7 +47,7 @@ fn tries(world: &World) -> Vec<(String, u64)> {
 }
 
 /// Ingests all due messages as one batch, and returns how long that took.
-async fn taken_up_together(world: &World) -> Duration {
+async fn taken_up_together(world: &TestWorld) -> Duration {
     let received: Vec<_> = std::iter::from_fn(|| world.messages.receive_due()).collect();
     let before = world.env.monotonic();
     let deadline = world.env.now() + world.function_time;
@@ -91,12 +91,12 @@ async fn requeued_deferred_delivery_counts_only_tried_appends() {
     assert_eq!(tries(&world), tried.map(|(order, tries)| (of(order), tries)));
 }
 
-fn is_of(call: &Call<'_>, order: &str) -> bool {
+fn is_of(call: &TableCall<'_>, order: &str) -> bool {
     call.writes.iter().any(|write| format!("{:?}", write.key).contains(&format!("queued/order/{order}\"")))
 }
 
 /// Defers one delivery of each of these orders, in sequence.
-async fn deferred(orders: impl IntoIterator<Item = String>) -> World {
+async fn deferred(orders: impl IntoIterator<Item = String>) -> TestWorld {
     let world = out_until(HOUR, |_| Fault::Silent);
     for (number, order) in orders.into_iter().enumerate() {
         let webhook = webhook(&world, "queued", &number.to_string(), update(&order));

@@ -22,39 +22,39 @@ static MACHINE: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Down {
+enum DownMode {
     Refuses,
     Answers(u16),
 }
 
 /// An HTTP endpoint or a Lambda. Its path `well` is down only when its port is.
-struct Endpoint {
+struct DestinationEndpoint {
     url: String,
     closed: Option<TcpSocket>,
     is_down: Arc<AtomicBool>,
 }
 
-impl Endpoint {
-    fn start(down: Option<Down>) -> Self {
+impl DestinationEndpoint {
+    fn start(down: Option<DownMode>) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
         let url = format!("http://{}", socket.local_addr().expect("it is bound"));
         let mut endpoint = Self { url, closed: None, is_down: Arc::new(AtomicBool::new(down.is_some())) };
         match down {
             // The port is bound and not listening: connections are refused, and nobody else gets the port.
-            Some(Down::Refuses) => endpoint.closed = Some(socket),
+            Some(DownMode::Refuses) => endpoint.closed = Some(socket),
             down => endpoint.listen(socket, down),
         }
         endpoint
     }
 
-    fn listen(&self, socket: TcpSocket, down: Option<Down>) {
+    fn listen(&self, socket: TcpSocket, down: Option<DownMode>) {
         let is_down = self.is_down.clone();
         let answer = async move |asked: Uri| {
             let is_down = is_down.load(Relaxed) && !asked.path().contains("well");
             let status = match down.filter(|_| is_down) {
-                Some(Down::Answers(status)) => status,
-                Some(Down::Refuses) | None => 200,
+                Some(DownMode::Answers(status)) => status,
+                Some(DownMode::Refuses) | None => 200,
             };
             let status = StatusCode::from_u16(status).expect("a status");
             (status, Json(serde_json::json!({ "outcome": "done" }))).into_response()
@@ -121,21 +121,21 @@ fn source(name: &str, handler: &str) -> String {
     )
 }
 
-fn forwarding(shop: &Endpoint, well: &Endpoint) -> (World, Timed<Forward>) {
-    let to = |endpoint: &Endpoint| {
+fn forwarding(shop: &DestinationEndpoint, well: &DestinationEndpoint) -> (TestWorld, Timed<Forward>) {
+    let to = |endpoint: &DestinationEndpoint| {
         let url = &endpoint.url;
         format!(
             "handler = 'forward'\nforward = {{ url = '{url}', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY', allow_private = true }}"
         )
     };
-    let world = World::new().with_sources(&(source("shop", &to(shop)) + &source("well", &to(well))));
+    let world = TestWorld::new().with_sources(&(source("shop", &to(shop)) + &source("well", &to(well))));
     let handler = Timed::new(Forward::new(world.sources()));
     (world, handler)
 }
 
-fn invoking(lambda: &Endpoint) -> (World, Timed<Invoke>) {
+fn invoking(lambda: &DestinationEndpoint) -> (TestWorld, Timed<Invoke>) {
     let of = |name: &str| source(name, &format!("handler = 'invoke'\ninvoke = {{ function = '{name}' }}"));
-    let world = World::new().with_sources(&(of("shop") + &of("well")));
+    let world = TestWorld::new().with_sources(&(of("shop") + &of("well")));
     let account = Account { lambda_endpoint: Some(lambda.url.clone()), ..Account::local(&lambda.url, &lambda.url) };
     let handler = Invoke::new(world.sources(), &account, &account.http_client(), &Env::system());
     (world, Timed::new(handler))
@@ -147,9 +147,9 @@ fn is_unavailable(outcome: &Outcome) -> bool {
 
 /// Keeps the endpoint down for six hours. Returns the number of attempts, and how long the backlog took.
 async fn six_hours_at<H: Handler + Clone>(
-    world: World,
+    world: TestWorld,
     handler: Timed<H>,
-    mut shop: Endpoint,
+    mut shop: DestinationEndpoint,
     orders: usize,
 ) -> (usize, Duration) {
     let recovers = async {
@@ -167,8 +167,8 @@ async fn six_hours_at<H: Handler + Clone>(
 async fn forward_delivers_after_six_hours_of_refused_connections() {
     // With 500 orders there are ten processes. Each has a breaker, which probes once a minute.
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
-        let shop = Endpoint::start(Some(Down::Refuses));
-        let well = Endpoint::start(None);
+        let shop = DestinationEndpoint::start(Some(DownMode::Refuses));
+        let well = DestinationEndpoint::start(None);
         let (world, handler) = forwarding(&shop, &well);
         let (attempts, took) = six_hours_at(world, handler, shop, orders).await;
         assert!((60..=most).contains(&attempts), "{orders} orders: {attempts} attempts");
@@ -179,7 +179,7 @@ async fn forward_delivers_after_six_hours_of_refused_connections() {
 #[tokio::test(start_paused = true)]
 async fn invoke_delivers_after_six_hours_without_function() {
     for (orders, most, longest) in [(1, 140, 6 * MINUTE), (50, 6_000, 7 * MINUTE)] {
-        let lambda = Endpoint::start(Some(Down::Answers(404)));
+        let lambda = DestinationEndpoint::start(Some(DownMode::Answers(404)));
         let (world, handler) = invoking(&lambda);
         let (attempts, took) = six_hours_at(world, handler, lambda, orders).await;
         assert!((60..=most).contains(&attempts), "{orders} orders: {attempts} attempts");

@@ -82,7 +82,7 @@ async fn end_of_a_job_is_recorded_after_a_short_outage() {
 
 #[tokio::test]
 async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
-    let world = World::by(Env::system());
+    let world = TestWorld::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
     let settings =
         Settings { function_time: FUNCTION, sweep_rows: SWEEP_ROWS, switch: On, info: HolderInfo::new("a scheduler") };

@@ -16,8 +16,8 @@ impl Drop for Dropped {
 }
 
 /// Returns the guard of a lease that expired, as in a frozen process, and the guard of the one that replaced it.
-async fn taken_over() -> (World, Guard, Guard) {
-    let world = World::new();
+async fn taken_over() -> (TestWorld, Guard, Guard) {
+    let world = TestWorld::new();
     let frozen = world.leases("the frozen").acquire(&subscription(), Terms::default()).await.unwrap();
     world.env.sleep(Duration::from_secs(20)).await;
     let other = world.leases("the other").acquire(&subscription(), Terms::at_once()).await.unwrap();
@@ -93,7 +93,7 @@ async fn slow_release_lands_before_callers_time_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn lease_of_dropped_guard_is_reported_and_expires() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("a careless caller");
     drop(leases.acquire(&subscription(), Terms::default()).await.unwrap());
     assert_eq!(world.events.dropped(), 1);
@@ -107,7 +107,7 @@ async fn lease_of_dropped_guard_is_reported_and_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn forced_release_records_operator_and_reason() {
-    let world = World::new();
+    let world = TestWorld::new();
     let leases = world.leases("the stuck run");
     let guard = leases.acquire(&subscription(), Terms::default()).await.unwrap();
     let seen = leases.look(&subscription()).await.unwrap().unwrap();
@@ -130,7 +130,7 @@ async fn lease_time_counts_from_sending_the_renewal() {
     assert_eq!(guard.time_left(), Duration::from_secs(15) - slow);
     guard.release().await.unwrap();
 
-    let world = World::new();
+    let world = TestWorld::new();
     let terms = Terms::default().within(Duration::from_secs(10));
     let mut guard = world.leases("a test").acquire(&subscription(), terms).await.unwrap();
     world.env.sleep(Duration::from_secs(5)).await;

@@ -5,18 +5,18 @@ use webhook_serializer::operator::Settled;
 
 use super::entity;
 
-async fn succeeds(world: &World) {
+async fn succeeds(world: &TestWorld) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-async fn applied(count: u32) -> (World, Sequence) {
-    let world = World::with("test/a", 1..=count).await;
+async fn applied(count: u32) -> (TestWorld, Sequence) {
+    let world = TestWorld::with("test/a", 1..=count).await;
     succeeds(&world).await;
     let head = world.state("test/a").await.head;
     (world, Sequence(head.0 + 1 - u64::from(count)))
 }
 
-async fn settled(world: &World, most: usize) -> Settled {
+async fn settled(world: &TestWorld, most: usize) -> Settled {
     let state = world.state("test/a").await;
     world.operator().settled(&entity(), Some(&state), most).await.expect("memory answers")
 }
@@ -101,7 +101,7 @@ async fn deliveries_are_found_by_order_and_sequence() {
 
 #[tokio::test(start_paused = true)]
 async fn delayed_wake_up_arrives_after_the_delay() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.messages.clear();
     let began = world.env.monotonic();
     let delay = Duration::from_secs(30);

@@ -4,14 +4,14 @@ use tests::prelude::*;
 
 use super::{Meeting, entity, every_meeting};
 
-async fn applied() -> World {
-    let world = World::with("test/a", ["1", "2"]).await;
+async fn applied() -> TestWorld {
+    let world = TestWorld::with("test/a", ["1", "2"]).await;
     succeeds(&world).await;
     world.append("test/a", "3").await;
     world
 }
 
-async fn succeeds(world: &World) {
+async fn succeeds(world: &TestWorld) {
     world.work(&[world.drainer(Done)]).await;
 }
 
@@ -24,7 +24,7 @@ async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
 
 /// Asserts that `1` and `2` ran as pairs in this order, with `3` between or after the pairs. Returns the
 /// number of pairs.
-fn in_order(world: &World, at: Meeting) -> usize {
+fn in_order(world: &TestWorld, at: Meeting) -> usize {
     let applied = world.applied();
     let runs: Vec<&str> = applied.iter().map(String::as_str).collect();
     let mut rest = &runs[..];
@@ -39,7 +39,7 @@ fn in_order(world: &World, at: Meeting) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_rewinds_run_deliveries_in_order() {
-    let check = async |world: World, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
+    let check = async |world: TestWorld, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
         let done = [&first, &second].iter().filter(|rewound| matches!(rewound, Ok(Rewound::Done(_)))).count();
@@ -53,7 +53,7 @@ async fn concurrent_rewinds_run_deliveries_in_order() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_rewind_and_end_of_rewind_lose_no_delivery() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
-    let check = async |world: World, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
+    let check = async |world: TestWorld, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
         succeeds(&world).await;
         let applied = world.applied();
@@ -72,7 +72,7 @@ async fn concurrent_skip_and_rewind_park_at_most_one_delivery() {
         let state = operator.inspect(&entity()).await?.state.expect("it has a row");
         operator.skip(&entity(), state.next()).await
     };
-    let check = async |world: World, rewound: Result<Rewound, _>, skipped: Result<Skipped, OperatorError>, at| {
+    let check = async |world: TestWorld, rewound: Result<Rewound, _>, skipped: Result<Skipped, OperatorError>, at| {
         assert!(rewound.is_ok() && skipped.is_ok(), "{at:?}: {rewound:?} {skipped:?}");
         succeeds(&world).await;
         let parked = world.operator().parked(&entity()).await.expect("memory answers");
@@ -93,7 +93,7 @@ async fn concurrent_rewind_and_erase_leave_no_order_stuck() {
         world
     };
     let erase = async |operator: &Operator| operator.erase(&entity()).await;
-    let check = async |world: World, rewound: Result<Rewound, _>, erased: Result<Erased, OperatorError>, at| {
+    let check = async |world: TestWorld, rewound: Result<Rewound, _>, erased: Result<Erased, OperatorError>, at| {
         let fine = matches!(erased, Ok(_) | Err(OperatorError::InUse));
         assert!(rewound.is_ok() && fine, "{at:?}: {rewound:?} {erased:?}");
         succeeds(&world).await;

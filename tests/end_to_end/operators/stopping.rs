@@ -14,11 +14,11 @@ async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
     operator.skip(&entity(), state.next()).await
 }
 
-async fn succeeds(world: &World) {
+async fn succeeds(world: &TestWorld) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-async fn each_stands_once(world: World, at: Meeting) {
+async fn each_stands_once(world: TestWorld, at: Meeting) {
     world.operator().unblock(&entity()).await.expect("memory answers");
     succeeds(&world).await;
     let parked = world.operator().parked(&entity()).await.expect("memory answers");
@@ -37,7 +37,7 @@ async fn concurrent_skips_settle_each_delivery_once() {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(World::blocked, skip, skip, succeeds, check).await;
+    every_meeting(TestWorld::blocked, skip, skip, succeeds, check).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,25 +47,25 @@ async fn concurrent_skip_and_unblock_settle_each_delivery_once() {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(World::blocked, skip, unblock, succeeds, check).await;
+    every_meeting(TestWorld::blocked, skip, unblock, succeeds, check).await;
     let check = async |world, unblocked: Result<Unblocked, _>, skipped: Result<Skipped, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };
-    every_meeting(World::blocked, unblock, skip, succeeds, check).await;
+    every_meeting(TestWorld::blocked, unblock, skip, succeeds, check).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_hold_and_resume_leave_no_order_stuck() {
     let waiting = async || {
-        let world = World::new();
+        let world = TestWorld::new();
         world.operator().hold(&entity()).await.expect("memory answers");
         world.append("test/a", "1").await;
         world
     };
     let hold = async |operator: &Operator| with_a_reason(operator).hold(&entity()).await;
     let resume = async |operator: &Operator| with_a_reason(operator).resume(&entity()).await;
-    let check = async |world: World, first: Result<StateChange, _>, second: Result<StateChange, _>, at: Meeting| {
+    let check = async |world: TestWorld, first: Result<StateChange, _>, second: Result<StateChange, _>, at: Meeting| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
         let on_hold = world.state("test/a").await.hold.since().is_some();
@@ -82,13 +82,13 @@ async fn concurrent_hold_and_resume_leave_no_order_stuck() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_erase_and_hold_keep_the_row_on_hold() {
     let applied = async || {
-        let world = World::with("test/a", ["1"]).await;
+        let world = TestWorld::with("test/a", ["1"]).await;
         succeeds(&world).await;
         world
     };
     let hold = async |operator: &Operator| with_a_reason(operator).hold(&entity()).await;
     let erase = async |operator: &Operator| operator.erase(&entity()).await;
-    let check = async |world: World, at: Meeting| {
+    let check = async |world: TestWorld, at: Meeting| {
         let row = world.memory.rows(&TableName::Entities).remove(0);
         assert!(row.number(a::HOLD).is_some(), "{at:?}");
         assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: the hold would be deleted");
@@ -108,17 +108,17 @@ async fn concurrent_erase_and_hold_keep_the_row_on_hold() {
 #[tokio::test(start_paused = true)]
 async fn claim_during_resume_keeps_row_from_expiring() {
     let on_hold = async || {
-        let world = World::new();
+        let world = TestWorld::new();
         world.operator().hold(&entity()).await.expect("memory answers");
         world
     };
     let resume = async |operator: &Operator| with_a_reason(operator).resume(&entity()).await;
     let look = async |operator: &Operator| operator.inspect(&entity()).await;
-    let claim = async |world: &World| {
+    let claim = async |world: &TestWorld| {
         world.append("test/a", "1").await;
     };
     let check =
-        async |world: World, resumed: Result<StateChange, OperatorError>, _: Result<Inspected, _>, at: Meeting| {
+        async |world: TestWorld, resumed: Result<StateChange, OperatorError>, _: Result<Inspected, _>, at: Meeting| {
             assert!(resumed.is_ok(), "{at:?}: {resumed:?}");
             let row = world.memory.rows(&TableName::Entities).remove(0);
             assert!(row.get(a::PURGE_AT).is_none(), "{at:?}: something waits there");

@@ -6,9 +6,9 @@ use super::{DAY, every_meeting, stopping};
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_unblocks_leave_no_order_stuck() {
-    let fails_again = async |world: &World| world.work(&[world.drainer(failing())]).await;
+    let fails_again = async |world: &TestWorld| world.work(&[world.drainer(failing())]).await;
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
-    every_meeting(World::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
+    every_meeting(TestWorld::blocked, unblock, unblock, fails_again, async |world, first, second, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         world.work(&[world.drainer(Done)]).await;
         let state = world.state("test/a").await;
@@ -22,7 +22,7 @@ async fn concurrent_unblocks_leave_no_order_stuck() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_resets_the_attempt_count() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
     assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
     world.work(&[world.drainer(failing())]).await;
@@ -31,7 +31,7 @@ async fn unblock_resets_the_attempt_count() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_of_unblocked_order_sends_a_wake_up() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     world.messages.clear();
     assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::NotBlocked(Some(_)))));
     world.work(&[world.drainer(Done)]).await;
@@ -43,7 +43,7 @@ async fn unblock_of_unblocked_order_sends_a_wake_up() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_rereads_a_row_changed_meanwhile() {
-    let mut world = World::blocked().await;
+    let mut world = TestWorld::blocked().await;
     // Before its write, another operator unblocks the order, or somebody acquires and releases an exclusive
     // lease.
     for unblocked in [true, false] {
@@ -68,7 +68,7 @@ async fn unblock_rereads_a_row_changed_meanwhile() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.claim("test/a").await;
     tokio::time::advance(20 * DAY).await;
     world.append_all("test/a", ["2", "3"]).await;
@@ -85,7 +85,7 @@ async fn unblock_puts_one_tombstone_at_an_expired_sequence() {
 
 #[tokio::test(start_paused = true)]
 async fn unblock_of_order_blocked_as_expired_keeps_existing_delivery() {
-    let world = World::blocked().await;
+    let world = TestWorld::blocked().await;
     let key = entity_row(&entity());
     let expired = Change::set(a::BLOCKED, BlockReason::Expired.as_str());
     world.memory.write(&Write::update(key, vec![expired])).await.expect("memory answers");

@@ -13,7 +13,7 @@ use super::{HOUR, PATIENCE, entity, restore};
 
 /// The receiver of effects. It remembers tokens and sequences, and no backup contains it.
 #[derive(Debug, Clone, Default)]
-pub struct Receiver(Arc<Mutex<Remembered>>);
+pub struct EffectReceiver(Arc<Mutex<Remembered>>);
 
 #[derive(Debug, Clone, Default)]
 struct Remembered {
@@ -23,7 +23,7 @@ struct Remembered {
     applied: Vec<String>,
 }
 
-impl Receiver {
+impl EffectReceiver {
     pub fn handler(&self) -> impl Handler + Clone {
         let receiver = self.clone();
         answering(move |delivery, context| {
@@ -73,14 +73,14 @@ pub async fn copied(from: &MemoryTable, table: TableName, to: &MemoryTable) {
 
 /// The state after a disaster: the tables are those of the backup; queue and receiver stay as they were.
 pub struct Disaster {
-    pub world: World,
-    pub receiver: Receiver,
+    pub world: TestWorld,
+    pub receiver: EffectReceiver,
     pub as_of: Timestamp,
 }
 
 pub const LONG_AGO: usize = 25;
 
-pub async fn nightly(world: &World, at: Timestamp) -> usize {
+pub async fn nightly(world: &TestWorld, at: Timestamp) -> usize {
     let job = Job::new("nightly", "every minute", async |_: Context| Ok::<_, JobError>(()));
     let time = Duration::from_secs(300);
     let info = HolderInfo::new("test");
@@ -96,8 +96,8 @@ pub async fn nightly(world: &World, at: Timestamp) -> usize {
 
 impl Disaster {
     pub async fn strikes() -> Self {
-        let mut world = World::new();
-        let receiver = Receiver::default();
+        let mut world = TestWorld::new();
+        let receiver = EffectReceiver::default();
         world.append_all("test/idle", (0..LONG_AGO).map(|number| format!("i{number}"))).await;
         for key in ["test/waits", "test/held", "test/gap", "test/on-hold"] {
             world.append(key, "first").await;
@@ -154,13 +154,13 @@ impl Disaster {
 
     /// Returns a copy of everything except the wake-ups.
     pub async fn again(&self) -> Self {
-        let mut world = World::by(self.world.env.clone());
+        let mut world = TestWorld::by(self.world.env.clone());
         let tables = Arc::new(MemoryTable::new());
         for table in [TableName::Entities, TableName::Inbox] {
             copied(&self.world.memory, table, &tables).await;
         }
         (world.table, world.memory) = (tables.clone(), tables);
-        let receiver = Receiver(Arc::new(Mutex::new(self.receiver.remembered().clone())));
+        let receiver = EffectReceiver(Arc::new(Mutex::new(self.receiver.remembered().clone())));
         Self { world, receiver, as_of: self.as_of }
     }
 

@@ -5,21 +5,21 @@ use webhook_serializer::{operator::Restored, protocol::maintain::RestoreRecord};
 
 use super::{HOUR, PATIENCE, disaster::copied, entity, restore};
 
-async fn begun(world: &World, as_of: Timestamp) -> RestoreRecord {
+async fn begun(world: &TestWorld, as_of: Timestamp) -> RestoreRecord {
     match world.operator().begin_restore(as_of).await.expect("it answers") {
         NextRestore::GoOn(restoring) => restoring,
         other => panic!("{other:?}"),
     }
 }
 
-async fn ended(world: &World, key: &str) -> Vec<Option<String>> {
+async fn ended(world: &TestWorld, key: &str) -> Vec<Option<String>> {
     let acts = world.operator().acts(&entity(key)).await.expect("it answers");
     acts.into_iter().map(|act| act.ended).collect()
 }
 
 #[tokio::test(start_paused = true)]
 async fn restore_logs_the_waiting_deliveries_it_found() {
-    let world = World::new();
+    let world = TestWorld::new();
     for key in ["test/idle", "test/again", "test/repeat"] {
         world.append(key, "1").await;
     }
@@ -61,7 +61,7 @@ async fn restore_logs_the_waiting_deliveries_it_found() {
 /// Tables have many empty orders.
 #[tokio::test(start_paused = true)]
 async fn empty_order_is_restored_with_one_write() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     let leased = world.leases("a script").acquire(&entity("test/a"), Terms::at_once()).await.expect("free");
     leased.release().await.expect("it is released");
     let restoring = begun(&world, world.env.now()).await;
@@ -74,7 +74,7 @@ async fn empty_order_is_restored_with_one_write() {
 /// These deliveries were appended after the order's row was copied and before the inbox was.
 #[tokio::test(start_paused = true)]
 async fn restore_parks_deliveries_beyond_the_tail() {
-    let mut world = World::with("test/a", ["first"]).await;
+    let mut world = TestWorld::with("test/a", ["first"]).await;
     let as_of = world.env.now();
     let backup = Arc::new(MemoryTable::new());
     copied(&world.memory, TableName::Entities, &backup).await;
@@ -92,7 +92,7 @@ async fn restore_parks_deliveries_beyond_the_tail() {
 
 #[tokio::test(start_paused = true)]
 async fn unreadable_row_does_not_stop_a_restore() {
-    let world = World::new();
+    let world = TestWorld::new();
     for key in ["test/a", "test/b", "test/c"] {
         world.append(key, "1").await;
     }
@@ -124,7 +124,7 @@ async fn unreadable_row_does_not_stop_a_restore() {
 /// delivery.
 #[tokio::test(start_paused = true)]
 async fn interrupted_restore_is_not_logged_as_ended() {
-    let mut world = World::with("test/a", ["1"]).await;
+    let mut world = TestWorld::with("test/a", ["1"]).await;
     let as_of = world.env.now();
     world.env.sleep(HOUR).await;
     let restoring = begun(&world, as_of).await;

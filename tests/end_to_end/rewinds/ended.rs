@@ -148,7 +148,7 @@ async fn waiting_time_counts_from_arrival_while_rewind_is_being_ended() {
 
 #[tokio::test(start_paused = true)]
 async fn deliveries_still_start_singly_after_ended_rewind() {
-    let world = World::new().with_sources(tests::source!("test", "deliver = { up_to = 5 }"));
+    let world = TestWorld::new().with_sources(tests::source!("test", "deliver = { up_to = 5 }"));
     world.append_all("test/a", ["1", "2", "3"]).await;
     let counting = Counting::default();
     world.work(&[world.drainer(counting.clone())]).await;

@@ -3,17 +3,17 @@
 use futures_util::FutureExt;
 use tests::prelude::*;
 
-use super::{DAY, Deployed};
+use super::{DAY, SweepDeployment};
 
-async fn held(world: &World, entity: &str, kind: LeaseKind) {
+async fn held(world: &TestWorld, entity: &str, kind: LeaseKind) {
     world.acquire(entity, kind, Duration::from_secs(15)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn sweep_ends_an_abandoned_exclusive_lease() {
-    let world = World::new();
+    let world = TestWorld::new();
     held(&world, "test/a", LeaseKind::Exclusive).await;
-    let deployed = Deployed::by(&world);
+    let deployed = SweepDeployment::by(&world);
     // The holder may only be slow, so nothing happens until five minutes after the lease's end.
     tokio::time::advance(Duration::from_secs(15 + 299)).await;
     assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
@@ -31,7 +31,7 @@ async fn sweep_ends_an_abandoned_exclusive_lease() {
 /// If a worker took the lease over, the schedulers could not run the tick.
 #[tokio::test(start_paused = true)]
 async fn sweep_does_not_end_a_jobs_lease() {
-    let world = World::new();
+    let world = TestWorld::new();
     held(&world, "cron/report", LeaseKind::Exclusive).await;
     tokio::time::advance(DAY).await;
     assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").woken, 0);
@@ -42,12 +42,12 @@ async fn sweep_does_not_end_a_jobs_lease() {
 /// An operator or a worker may park a delivery while the sweep runs.
 #[tokio::test(start_paused = true)]
 async fn delivery_parked_during_a_sweep_never_expires() {
-    let mut world = World::new();
+    let mut world = TestWorld::new();
     world.append_noise("test/a", "1", 1_500_000).await;
     tokio::time::advance(20 * DAY).await;
     let memory = world.memory.clone();
     let rows = AtomicU64::new(0);
-    world.break_table(move |call: &Call<'_>| {
+    world.break_table(move |call: &TableCall<'_>| {
         let is_requeue = call.writes.iter().any(|write| write.key.table == TableName::Inbox);
         if is_requeue && rows.fetch_add(1, Relaxed) == 0 {
             for row in memory.rows(&TableName::Inbox) {
@@ -65,14 +65,14 @@ async fn delivery_parked_during_a_sweep_never_expires() {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_keeps_every_waiting_delivery() {
-    let world = World::with("test/a", 0..130).await;
+    let world = TestWorld::with("test/a", 0..130).await;
     tokio::time::advance(20 * DAY).await;
     assert_eq!(world.sweeper().sweep_all().await.expect("it sweeps").kept, 130);
 }
 
 #[tokio::test(start_paused = true)]
 async fn age_of_oldest_waiting_delivery_ignores_blocked_orders() {
-    let world = World::new();
+    let world = TestWorld::new();
     world.append_from("block", "test/blocked", "1").await;
     world.work(&[world.drainer(failing())]).await;
     for (entity, wait) in [("test/a", 100), ("test/b", 1000), ("test/c", 10)] {
@@ -84,7 +84,7 @@ async fn age_of_oldest_waiting_delivery_ignores_blocked_orders() {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_extends_expiry_and_never_shortens_it() {
-    let world = World::with("test/a", ["1"]).await;
+    let world = TestWorld::with("test/a", ["1"]).await;
     tokio::time::advance(20 * DAY).await;
     let end = || world.memory.rows(&TableName::Inbox)[0].number(a::PURGE_AT).expect("an end");
     let sweep = async || world.sweeper().sweep_all().await.expect("it sweeps").kept;

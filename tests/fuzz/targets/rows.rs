@@ -13,22 +13,22 @@ use webhook_serializer::protocol::{
 };
 
 #[derive(Debug, Arbitrary)]
-enum Field {
+enum FuzzValue {
     Text(String),
     Number(i64),
     Bytes(Vec<u8>),
     Null,
 }
 
-fuzz_target!(|fields: Vec<(u8, Field)>| {
+fuzz_target!(|fields: Vec<(u8, FuzzValue)>| {
     // The row is almost valid, so that the fuzzer gets past the first check.
     let mut row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "n/a").with(a::ITEM, "d#00000000000000000007");
     for (name, field) in fields {
         let value = match field {
-            Field::Text(text) => Value::S(text),
-            Field::Number(number) => Value::N(number),
-            Field::Bytes(bytes) => Value::B(bytes.into()),
-            Field::Null => Value::Null,
+            FuzzValue::Text(text) => Value::S(text),
+            FuzzValue::Number(number) => Value::N(number),
+            FuzzValue::Bytes(bytes) => Value::B(bytes.into()),
+            FuzzValue::Null => Value::Null,
         };
         row.set(a::ALL[name as usize % a::ALL.len()], value);
     }

@@ -47,11 +47,11 @@ static STRANGERS: LazyLock<Sources> = LazyLock::new(|| {
 });
 
 /// The published keys of the samples.
-struct Published;
+struct CertificateKey;
 
 const CERTIFICATE: &[u8] = include_bytes!("../../../events/keys/certificate.pem");
 
-impl Keys for Published {
+impl Keys for CertificateKey {
     fn find(&self, at: &Address) -> Option<Bytes> {
         Some(Bytes::from_static(match at.file() {
             "cert_file" => CERTIFICATE,
@@ -66,9 +66,9 @@ impl Keys for Published {
 }
 
 /// Finds the same document at every address.
-struct SameEverywhere(Bytes);
+struct OneDocument(Bytes);
 
-impl Keys for SameEverywhere {
+impl Keys for OneDocument {
     fn find(&self, _: &Address) -> Option<Bytes> {
         Some(self.0.clone())
     }
@@ -102,14 +102,14 @@ fuzz_target!(|input: &[u8]| {
     let name = &source.name;
 
     let request = Request { headers: &headers, body };
-    let _ = source.verify_with(request, &Published, now);
-    let _ = source.verify_with(request, &SameEverywhere(Bytes::copy_from_slice(body)), now);
+    let _ = source.verify_with(request, &CertificateKey, now);
+    let _ = source.verify_with(request, &OneDocument(Bytes::copy_from_slice(body)), now);
     let incoming = source.delivery(request, now);
     assert!(incoming.entity.as_str().len() <= 512);
 
     // ShipStation's signatures name no recipient.
     if source.provider_name != "shipstation-v2" {
-        let accepted = stranger.verify_with(request, &Published, now);
+        let accepted = stranger.verify_with(request, &CertificateKey, now);
         assert_ne!(accepted, Ok(Verified::Delivery), "{name} accepts a signature of another secret");
     }
 

@@ -22,10 +22,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::roles::{Line, Step};
+use super::roles::{HandlerLine, HandlerStage};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Receiver {
+pub enum ReceiverKind {
     /// Refuses a smaller token than one it has seen.
     RemembersTokens,
     /// The negative control accepts every token.
@@ -33,44 +33,44 @@ pub enum Receiver {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommittedEffect {
     pub times: u64,
     pub token: u64,
 }
 
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct ChaosReport {
     pub seed: u64,
     pub sent: Vec<Sent>,
     /// The ids of webhooks that were answered 202. A deferred delivery gets its sequence only when a worker
     /// appends it.
     pub deferred: BTreeSet<String>,
-    pub lines: Vec<Line>,
-    pub committed: BTreeMap<String, Committed>,
+    pub lines: Vec<HandlerLine>,
+    pub committed: BTreeMap<String, CommittedEffect>,
     pub receipts: BTreeMap<EntityKey, Vec<Receipt>>,
     pub faults: String,
 }
 
-pub(super) fn read_lines(journal: &Path) -> Result<Vec<Line>> {
+pub(super) fn read_lines(journal: &Path) -> Result<Vec<HandlerLine>> {
     std::fs::read_to_string(journal)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
 /// Returns the effects that `receiver` accepts, in their order of arrival.
-fn taken(lines: &[Line], receiver: Receiver) -> impl Iterator<Item = &Line> {
+fn taken(lines: &[HandlerLine], receiver: ReceiverKind) -> impl Iterator<Item = &HandlerLine> {
     let mut newest: BTreeMap<&str, u64> = BTreeMap::new();
     lines.iter().filter(move |line| {
-        if line.step != Step::Effect {
+        if line.step != HandlerStage::Effect {
             return false;
         }
         let newest = newest.entry(&line.entity).or_default();
         let is_late = line.token < *newest;
         *newest = line.token.max(*newest);
-        receiver == Receiver::IgnoresTokens || !is_late
+        receiver == ReceiverKind::IgnoresTokens || !is_late
     })
 }
 
 /// Returns the effects that were accepted after the effect of a later delivery.
-fn taken_late(lines: &[Line], receiver: Receiver) -> Vec<&Line> {
+fn taken_late(lines: &[HandlerLine], receiver: ReceiverKind) -> Vec<&HandlerLine> {
     let mut furthest: BTreeMap<&str, u64> = BTreeMap::new();
     taken(lines, receiver)
         .filter(|line| {
@@ -82,12 +82,12 @@ fn taken_late(lines: &[Line], receiver: Receiver) -> Vec<&Line> {
         .collect()
 }
 
-pub(super) fn late_effects(lines: &[Line]) -> usize {
-    taken_late(lines, Receiver::IgnoresTokens).len()
+pub(super) fn late_effects(lines: &[HandlerLine]) -> usize {
+    taken_late(lines, ReceiverKind::IgnoresTokens).len()
 }
 
-impl Report {
-    pub fn mistakes(&self, receiver: Receiver) -> Vec<String> {
+impl ChaosReport {
+    pub fn mistakes(&self, receiver: ReceiverKind) -> Vec<String> {
         let mut mistakes = Vec::new();
         let late = taken_late(&self.lines, receiver);
         let late = late.iter().map(|line| format!("a late effect of {} was taken, token {}", line.id, line.token));
@@ -132,7 +132,7 @@ impl Report {
     /// a greater token than the first one's commit.
     fn check_order(&self, mistakes: &mut Vec<String>) {
         let mut first_token: BTreeMap<&str, u64> = BTreeMap::new();
-        for line in self.lines.iter().filter(|line| line.step == Step::Start) {
+        for line in self.lines.iter().filter(|line| line.step == HandlerStage::Start) {
             let first = first_token.entry(&line.id).or_insert(line.token);
             *first = line.token.min(*first);
         }
@@ -153,7 +153,7 @@ impl Report {
     }
 
     /// Checks that each committed delivery also had its effect at the receiver, under the same token.
-    fn check_effects(&self, receiver: Receiver, mistakes: &mut Vec<String>) {
+    fn check_effects(&self, receiver: ReceiverKind, mistakes: &mut Vec<String>) {
         let effects: BTreeSet<(&str, u64)> =
             taken(&self.lines, receiver).map(|line| (line.id.as_str(), line.token)).collect();
         for (id, committed) in &self.committed {
@@ -172,10 +172,10 @@ impl Report {
                 continue;
             }
             match (line.step, EntityKey::parse(&line.entity)) {
-                (Step::Start, _) => {
+                (HandlerStage::Start, _) => {
                     starts.insert((&line.entity, line.token), line.at);
                 }
-                (Step::End, Ok(entity)) => runs.push(Run {
+                (HandlerStage::End, Ok(entity)) => runs.push(Run {
                     entity,
                     delivery_id: line.id.clone(),
                     sequence: Sequence(line.sequence),
@@ -196,11 +196,11 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ChaosReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = |step| self.lines.iter().filter(|line| line.step == step).count();
         let processes: BTreeSet<u32> = self.lines.iter().map(|line| line.process).collect();
-        let refused = count(Step::Effect) - taken(&self.lines, Receiver::RemembersTokens).count();
+        let refused = count(HandlerStage::Effect) - taken(&self.lines, ReceiverKind::RemembersTokens).count();
         write!(
             f,
             "seed {}: {} deliveries answered, {} of them 202, {} committed, {} starts in {} processes, {refused} effects \
@@ -209,7 +209,7 @@ impl fmt::Display for Report {
             self.sent.len(),
             self.deferred.len(),
             self.committed.len(),
-            count(Step::Start),
+            count(HandlerStage::Start),
             processes.len(),
             late_effects(&self.lines),
             self.faults,

@@ -56,15 +56,15 @@ fn serve() -> Result<bool> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum HandlerStage {
     Start,
     Effect,
     End,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Line {
-    pub step: Step,
+pub struct HandlerLine {
+    pub step: HandlerStage,
     pub entity: String,
     pub id: String,
     pub sequence: u64,
@@ -89,8 +89,8 @@ impl Journaling {
         Ok(Self { journal: append_to(Path::new(&journal))? })
     }
 
-    fn note(&self, step: Step, delivery: &Delivery, context: &Context) -> Result<(), HandlerError> {
-        let line = Line {
+    fn note(&self, step: HandlerStage, delivery: &Delivery, context: &Context) -> Result<(), HandlerError> {
+        let line = HandlerLine {
             step,
             entity: delivery.entity().to_string(),
             id: delivery.delivery_id().to_string(),
@@ -121,18 +121,18 @@ pub fn effect_row(id: &str) -> Key {
 
 impl Handler for Journaling {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        self.note(Step::Start, delivery, context)?;
+        self.note(HandlerStage::Start, delivery, context)?;
         let random = context.env().fraction();
         // Blocks the thread, so that nothing can cancel the wait.
         std::thread::sleep(Duration::from_millis(5).mul_f64(1.0 + 16.0 * random));
         if random > 0.99 {
             freeze()?;
         }
-        self.note(Step::Effect, delivery, context)?;
+        self.note(HandlerStage::Effect, delivery, context)?;
         if random < 0.03 {
             return Ok(Outcome::retry("simulated"));
         }
-        self.note(Step::End, delivery, context)?;
+        self.note(HandlerStage::End, delivery, context)?;
         let id = delivery.delivery_id().as_str();
         let token = context.token().0;
         let writes = match delivery.sequence().0 % 2 {

@@ -27,7 +27,7 @@ const CLOCKS: Duration = Duration::from_secs(3 * 86_400);
 const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// Checks that the time for which a delivery has waited for retries only grows until the delivery is settled.
-fn lost_waiting_time(change: &Change<'_>) -> Option<String> {
+fn lost_waiting_time(change: &AuditedChange<'_>) -> Option<String> {
     let before = change.before?;
     let is_kept = [a::HEAD, a::ONE_BY_ONE].iter().all(|name| change.is(name) == change.was(name));
     let was_blocked = before.text(a::BLOCKED).is_some();
@@ -61,7 +61,7 @@ pub struct AttemptAudit {
 }
 
 #[derive(Debug)]
-pub struct Change<'a> {
+pub struct AuditedChange<'a> {
     /// If the delivery is settled again after a rewind, its settlement before the rewind.
     pub again: Option<String>,
     pub entity: usize,
@@ -80,7 +80,7 @@ pub struct Change<'a> {
     pub seed: u64,
 }
 
-impl Change<'_> {
+impl AuditedChange<'_> {
     fn was(&self, name: &str) -> u64 {
         self.before.and_then(|row| row.number(name)).unwrap_or(0)
     }
@@ -126,7 +126,7 @@ impl AttemptAudit {
         self.dying.extend(grants);
     }
 
-    pub fn follow(&mut self, change: &Change<'_>) -> (Option<TraceEvent>, Vec<String>) {
+    pub fn follow(&mut self, change: &AuditedChange<'_>) -> (Option<TraceEvent>, Vec<String>) {
         let mut mistakes = Vec::new();
         let entity = change.entity;
         self.claims(change);
@@ -178,7 +178,7 @@ impl AttemptAudit {
         self.vanished.remove(&entity);
     }
 
-    fn claims(&mut self, change: &Change<'_>) {
+    fn claims(&mut self, change: &AuditedChange<'_>) {
         let tail = change.is(a::TAIL);
         if tail == change.was(a::TAIL) || tail == change.is(a::HEAD) {
             return;
@@ -189,7 +189,7 @@ impl AttemptAudit {
         }
     }
 
-    fn grants(&mut self, change: &Change<'_>) {
+    fn grants(&mut self, change: &AuditedChange<'_>) {
         let holder = |row: &Row| row.text(a::HOLDER).map(str::to_owned);
         let (was, is) = (change.before.and_then(holder), holder(change.after));
         if is.is_none() || is == was {
@@ -208,7 +208,7 @@ impl AttemptAudit {
     }
 
     /// Checks that an attempt counts a start that was made, and that each start counts once.
-    fn count_attempts(&mut self, change: &Change<'_>, mistakes: &mut Vec<String>) -> Option<TraceEvent> {
+    fn count_attempts(&mut self, change: &AuditedChange<'_>, mistakes: &mut Vec<String>) -> Option<TraceEvent> {
         let (was, is) = (change.was(a::ATTEMPTS), change.is(a::ATTEMPTS));
         if is <= was || change.before.is_none() {
             return None;
@@ -231,7 +231,7 @@ impl AttemptAudit {
     /// returns only failed starts: leaves out the start under the newest token if that start is done, and
     /// each start that began nothing. A start that began nothing stays if it was counted as an attempt,
     /// because its holder died before the holder could report it.
-    fn failed(&self, change: &Change<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
+    fn failed(&self, change: &AuditedChange<'_>, or_runs: bool) -> impl Iterator<Item = u64> {
         let entity = change.entity;
         let newest = change.was(a::TOKEN);
         let forgiven = self.forgiven.get(&entity).copied().unwrap_or(0);
@@ -243,7 +243,7 @@ impl AttemptAudit {
         starts.filter(move |start| *start > forgiven && !(is_done && *start == newest) && has_failed(*start))
     }
 
-    fn parks(&self, change: &Change<'_>, name: DeliveryName) -> Option<String> {
+    fn parks(&self, change: &AuditedChange<'_>, name: DeliveryName) -> Option<String> {
         if change.is_restoring || self.rejected.contains(&(change.entity, change.was(a::TOKEN))) {
             return None;
         }
@@ -261,7 +261,7 @@ impl AttemptAudit {
             .then(|| format!("{name} was parked after {failed} starts that failed, and is allowed {allowed}"))
     }
 
-    fn blocks(&self, change: &Change<'_>, reason: &str) -> Option<String> {
+    fn blocks(&self, change: &AuditedChange<'_>, reason: &str) -> Option<String> {
         let name = self.names.get(&change.place());
         match reason {
             "attempts" => {

@@ -14,28 +14,28 @@ use webhook_serializer::protocol::{
 use super::{
     exclusion,
     handler::{DeliveryTraits, EFFECTS},
-    history::{Call, DeliveryName, History, Rewound, SettledRecord, Start},
+    history::{AppendCall, DeliveryName, RecordedRewind, RecordedStart, SettledRecord, SimulationHistory},
     jobs,
     workload::event_time,
-    world::{World, entity_number, is_job, label, number_in, relative},
+    world::{SimulatedWorld, entity_number, is_job, label, number_in, relative},
 };
 
 /// The shortest life of a receipt: its retention minus the clock skew.
 const REMEMBERED: Duration = Duration::from_secs(28 * 86_400);
 
-fn states(world: &World) -> BTreeMap<usize, EntityState> {
+fn states(world: &SimulatedWorld) -> BTreeMap<usize, EntityState> {
     let rows = world.rows.rows(&TableName::Entities);
     let ours = rows.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default()));
     let parsed = ours.map(|row| EntityState::parse(row).expect("our own rows can be read"));
     parsed.map(|state| (entity_number(&state.entity), state)).collect()
 }
 
-pub fn is_at_rest(world: &World) -> bool {
+pub fn is_at_rest(world: &SimulatedWorld) -> bool {
     states(world).values().all(|state| state.is_stopped() || (state.is_empty() && state.held.is_none()))
 }
 
 /// Lists the deliveries that were answered 2xx and wait, once no wake-up is left to find them.
-pub fn stuck_deliveries(world: &World) -> Vec<String> {
+pub fn stuck_deliveries(world: &SimulatedWorld) -> Vec<String> {
     let states = states(world);
     world.with_history(|history| {
         let mut stuck = Vec::new();
@@ -60,7 +60,7 @@ pub fn stuck_deliveries(world: &World) -> Vec<String> {
     })
 }
 
-pub fn final_audit(world: &World) -> Vec<String> {
+pub fn final_audit(world: &SimulatedWorld) -> Vec<String> {
     let mut mistakes = jobs::audit(world);
     let states = states(world);
     for (entity, state) in &states {
@@ -99,7 +99,7 @@ struct Left {
 }
 
 impl Left {
-    fn of(world: &World) -> Self {
+    fn of(world: &SimulatedWorld) -> Self {
         let inbox = world.rows.rows(&TableName::Inbox);
         let is_parked = |row: &&Row| row.text(a::ITEM).is_some_and(|item| item.starts_with("p#"));
         let waits = |row: &Row| Some((name_in(row)?, row.text(a::ITEM)?.strip_prefix("d#")?.parse().ok()?));
@@ -118,12 +118,12 @@ impl Left {
 }
 
 /// Returns the settlements of a delivery as superseded, each with its order and sequence.
-fn superseded_at(history: &History, name: DeliveryName) -> Vec<(&(usize, u64), &SettledRecord)> {
+fn superseded_at(history: &SimulationHistory, name: DeliveryName) -> Vec<(&(usize, u64), &SettledRecord)> {
     history.decided_ever().filter(|(_, one)| one.name == Some(name) && one.settlement == "superseded").collect()
 }
 
 /// Returns whether this delivery was superseded by a newer one that was applied.
-fn is_superseded_by_newer(world: &World, history: &History, name: DeliveryName) -> bool {
+fn is_superseded_by_newer(world: &SimulatedWorld, history: &SimulationHistory, name: DeliveryName) -> bool {
     superseded_at(history, name).iter().any(|((entity, sequence), decided)| {
         let of_newer = |at: &(usize, u64)| *at == (*entity, decided.by) && decided.by > *sequence;
         let mut newer = history.decided_at_all().filter(|(at, _)| of_newer(at));
@@ -138,7 +138,7 @@ fn is_superseded_by_newer(world: &World, history: &History, name: DeliveryName) 
     })
 }
 
-fn superseded(world: &World, history: &History, call: &Call, mistakes: &mut Vec<String>) {
+fn superseded(world: &SimulatedWorld, history: &SimulationHistory, call: &AppendCall, mistakes: &mut Vec<String>) {
     let name = call.name;
     let superseded = superseded_at(history, name);
     let is_by_late = |((entity, sequence), decided): &(&(usize, u64), &SettledRecord)| {
@@ -155,11 +155,11 @@ fn superseded(world: &World, history: &History, call: &Call, mistakes: &mut Vec<
 /// Checks what became of an answered delivery: applied once, parked, superseded, or waiting in a stopped
 /// order.
 fn account(
-    world: &World,
-    history: &History,
+    world: &SimulatedWorld,
+    history: &SimulationHistory,
     states: &BTreeMap<usize, EntityState>,
     left: &Left,
-    call: &Call,
+    call: &AppendCall,
     mistakes: &mut Vec<String>,
 ) {
     let name = call.name;
@@ -205,7 +205,7 @@ fn account(
 }
 
 /// Returns whether a delivery is parked, or was parked and then redriven or erased.
-fn is_set_aside(history: &History, left: &Left, name: DeliveryName) -> bool {
+fn is_set_aside(history: &SimulationHistory, left: &Left, name: DeliveryName) -> bool {
     let next = DeliveryName { redrive: name.redrive + 1, ..name };
     // An operator whose redrive could not send its wake-up does not learn the new sequence.
     let stands = || {
@@ -220,7 +220,7 @@ fn is_set_aside(history: &History, left: &Left, name: DeliveryName) -> bool {
 }
 
 /// Returns whether the delivery's receipt had expired or been erased before each further application.
-fn each_was_forgotten(history: &History, entity: usize, name: DeliveryName) -> bool {
+fn each_was_forgotten(history: &SimulationHistory, entity: usize, name: DeliveryName) -> bool {
     let applied = history.decided.iter().filter(|(_, d)| d.name == Some(name) && d.settlement == "applied");
     let mut applied: Vec<(u64, Duration)> = applied.map(|((_, sequence), decided)| (*sequence, decided.time)).collect();
     applied.sort_unstable();
@@ -235,7 +235,7 @@ fn name_in(row: &Row) -> Option<DeliveryName> {
 }
 
 /// G1: if a delivery was answered before another one arrived, it is settled before the other one starts.
-fn order(history: &History, mistakes: &mut Vec<String>) {
+fn order(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     for late in history.calls.values() {
         let Some(start) = history.starts.iter().find(|start| start.name == late.name) else { continue };
         for early in history.calls.values().filter(|early| early.entity == late.entity && early.name != late.name) {
@@ -261,7 +261,7 @@ fn order(history: &History, mistakes: &mut Vec<String>) {
 
 /// G2: each token has one start. A settled delivery does not start again under the newest token, unless it
 /// was rewound or its receipt is gone.
-fn starts(history: &History, mistakes: &mut Vec<String>) {
+fn starts(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     let mut tokens = BTreeMap::new();
     for start in &history.starts {
         let other = tokens.insert((start.entity, start.token), (start.name, start.first));
@@ -285,7 +285,7 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
         };
         // Returns whether a rewind in between makes the delivery run again.
         let is_set_back = |entity: usize, sequence: u64, at: usize| {
-            let covers = |rewound: &&Rewound| {
+            let covers = |rewound: &&RecordedRewind| {
                 rewound.entity == entity && (rewound.from..=rewound.through).contains(&sequence) && rewound.at > at
             };
             history.rewound.iter().filter(covers).any(|rewound| rewound.at < start.at)
@@ -300,11 +300,11 @@ fn starts(history: &History, mistakes: &mut Vec<String>) {
 }
 
 /// Checks that rewound deliveries start in order, and before the deliveries behind them.
-fn runs_again(history: &History, mistakes: &mut Vec<String>) {
+fn runs_again(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     for rewound in &history.rewound {
         // A loss of the tables ends the rewind, because a restore settles all waiting deliveries.
         let end = history.lost_at.filter(|lost| *lost > rewound.at).unwrap_or(usize::MAX);
-        let of_it = |start: &&Start| {
+        let of_it = |start: &&RecordedStart| {
             start.entity == rewound.entity
                 && (rewound.at..end).contains(&start.at)
                 && start.token == start.newest
@@ -328,7 +328,7 @@ fn runs_again(history: &History, mistakes: &mut Vec<String>) {
 }
 
 /// Checks that the receiver accepts effects in the order of their tokens.
-fn effects(history: &History, mistakes: &mut Vec<String>) {
+fn effects(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     let mut newest: BTreeMap<usize, (u64, Option<u64>)> = BTreeMap::new();
     for landed in &history.landed {
         let (token, sequence) = newest.entry(landed.entity).or_default();

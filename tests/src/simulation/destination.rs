@@ -10,7 +10,7 @@ use super::{
     history::TraceEvent,
     node::pause,
     random::{DecisionId, RandomStream, actor},
-    world::World,
+    world::SimulatedWorld,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl DestinationOutage {
         draw.happens(80).then_some(drawn)
     }
 
-    pub async fn simulate(self, world: Arc<World>, begin: Duration) {
+    pub async fn simulate(self, world: Arc<SimulatedWorld>, begin: Duration) {
         world.pause_until(begin + self.from).await;
         world.set_destination_outage(Some(self));
         world.trace(TraceEvent::Phase { text: "what handlers need is out of reach" });
@@ -68,7 +68,7 @@ struct Period {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct DestinationState {
     periods: BTreeMap<String, Period>,
     /// The time of each recorded start, by order and token. The breaker allowed the start before it was
     /// recorded.
@@ -77,10 +77,10 @@ struct Inner {
 
 /// Audits the breakers of one process, as its events report them.
 #[derive(Debug, Clone, Default)]
-pub struct BreakerAudit(Arc<Mutex<Inner>>);
+pub struct BreakerAudit(Arc<Mutex<DestinationState>>);
 
 impl BreakerAudit {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, DestinationState> {
         self.0.lock().expect("no panic under the lock")
     }
 
@@ -99,7 +99,13 @@ impl BreakerAudit {
 
     /// Starts a handler, which runs until the result is dropped. Returns an error if the source's breaker
     /// forbids the start.
-    pub fn started(&self, source: &'static str, entity: usize, token: u64, now: Duration) -> Result<Start, String> {
+    pub fn started(
+        &self,
+        source: &'static str,
+        entity: usize,
+        token: u64,
+        now: Duration,
+    ) -> Result<DestinationStart, String> {
         let mut inner = self.inner();
         let let_through = inner.written.remove(&(entity, token)).unwrap_or(now);
         match inner.periods.get_mut(source) {
@@ -111,17 +117,17 @@ impl BreakerAudit {
                     return Err("starts while another start tries whether its source is well".into());
                 }
                 period.is_probed = true;
-                Ok(Start(Some(Probe { account: self.clone(), source, since: period.since })))
+                Ok(DestinationStart(Some(Probe { account: self.clone(), source, since: period.since })))
             }
-            _ => Ok(Start(None)),
+            _ => Ok(DestinationStart(None)),
         }
     }
 }
 
 #[derive(Debug)]
-pub struct Start(Option<Probe>);
+pub struct DestinationStart(Option<Probe>);
 
-impl Start {
+impl DestinationStart {
     pub fn is_probe(&self) -> bool {
         self.0.is_some()
     }

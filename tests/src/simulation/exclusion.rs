@@ -5,14 +5,14 @@ use std::{sync::Arc, time::Duration};
 use webhook_serializer::protocol::entity::EntityKey;
 
 use super::{
-    history::History,
+    history::SimulationHistory,
     node::Node,
-    world::{World, relative},
+    world::{SimulatedWorld, relative},
 };
 
 /// A handler start, an exclusive holder's work, or a job's run.
 #[derive(Debug, Clone)]
-pub struct Work {
+pub struct ExclusiveWork {
     entity: EntityKey,
     token: u64,
     node: u32,
@@ -25,7 +25,7 @@ pub struct Work {
 /// Records the end of work when it is dropped.
 #[derive(Debug)]
 pub struct WorkUnderWay {
-    world: Arc<World>,
+    world: Arc<SimulatedWorld>,
     number: usize,
 }
 
@@ -37,7 +37,7 @@ impl WorkUnderWay {
             let entity = entity.clone();
             let tables = node.tables;
             let node = node.number;
-            history.works.push(Work { entity, token, node, tables, from, until: None });
+            history.works.push(ExclusiveWork { entity, token, node, tables, from, until: None });
             history.works.len() - 1
         });
         Self { world, number }
@@ -53,9 +53,9 @@ impl Drop for WorkUnderWay {
 
 /// Finds work that began while other work on its entity was under way. Excused is work whose process froze, or whose
 /// lease an operator took away: no clock can show either.
-pub fn audit(history: &History, mistakes: &mut Vec<String>) {
+pub fn audit(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     for (number, earlier) in history.works.iter().enumerate() {
-        let is_beside = |later: &&Work| {
+        let is_beside = |later: &&ExclusiveWork| {
             let is_other = later.entity == earlier.entity && later.tables == earlier.tables;
             is_other && later.from >= earlier.from && earlier.until.is_none_or(|until| later.from < until)
         };

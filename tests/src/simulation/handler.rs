@@ -14,12 +14,12 @@ use webhook_serializer::{
     },
 };
 
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 
 use super::{
-    destination::{Reaction, Start},
+    destination::{DestinationStart, Reaction},
     exclusion::WorkUnderWay,
-    history::{DeliveryName, Effect, TraceEvent},
+    history::{DeliveryName, PendingEffect, TraceEvent},
     mutation::Mutator,
     node::{Node, pause},
     profile::Profile,
@@ -83,7 +83,7 @@ pub struct SimulatedHandler {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behaviour {
+enum SimulatedBehaviour {
     Well,
     Fails,
     AsksForTime,
@@ -111,17 +111,23 @@ impl Handler for SimulatedHandler {
     }
 }
 
-struct Run {
+struct SimulatedRun {
     name: DeliveryName,
     traits: DeliveryTraits,
     start: usize,
-    behaviour: Behaviour,
+    behaviour: SimulatedBehaviour,
     took: Duration,
     draw: Draw,
 }
 
 impl SimulatedHandler {
-    fn begin(&self, delivery: &Delivery, first: u64, is_group: bool, context: &Context) -> Result<Run, HandlerError> {
+    fn begin(
+        &self,
+        delivery: &Delivery,
+        first: u64,
+        is_group: bool,
+        context: &Context,
+    ) -> Result<SimulatedRun, HandlerError> {
         let world = &self.node.world;
         let entity = entity_number(delivery.entity());
         let name = name_of(delivery.identity());
@@ -146,43 +152,43 @@ impl SimulatedHandler {
             RandomStream::new(world.plan.seed, actor::HANDLER + name.number).at(starts as u32 + 100 * name.redrive);
         let took = draw.one_of(&[0, 5, 50, 300, 1200]);
         let took = draw.millis(0, took);
-        let mut behaviour = Behaviour::Well;
+        let mut behaviour = SimulatedBehaviour::Well;
         if let Some(reaction) = world.destination_reaction(traits.source()) {
             behaviour = match reaction {
-                Reaction::Unavailable => Behaviour::Unavailable,
-                Reaction::NotNow => Behaviour::NotNow,
-                Reaction::Hang => Behaviour::Hangs,
+                Reaction::Unavailable => SimulatedBehaviour::Unavailable,
+                Reaction::NotNow => SimulatedBehaviour::NotNow,
+                Reaction::Hang => SimulatedBehaviour::Hangs,
             };
         } else if world.is_active() && draw.happens(world.profile.handler) {
             behaviour = draw.one_of(&[
-                Behaviour::Fails,
-                Behaviour::Fails,
-                Behaviour::AsksForTime,
-                Behaviour::Rejects,
-                Behaviour::Hangs,
-                Behaviour::Kills,
-                Behaviour::Late,
-                Behaviour::Late,
-                Behaviour::Refused,
+                SimulatedBehaviour::Fails,
+                SimulatedBehaviour::Fails,
+                SimulatedBehaviour::AsksForTime,
+                SimulatedBehaviour::Rejects,
+                SimulatedBehaviour::Hangs,
+                SimulatedBehaviour::Kills,
+                SimulatedBehaviour::Late,
+                SimulatedBehaviour::Late,
+                SimulatedBehaviour::Refused,
             ]);
             if !world.allows(draw.id) {
-                behaviour = Behaviour::Well;
-            } else if behaviour == Behaviour::Kills && world.profile.crash == 0 {
-                behaviour = Behaviour::Fails;
+                behaviour = SimulatedBehaviour::Well;
+            } else if behaviour == SimulatedBehaviour::Kills && world.profile.crash == 0 {
+                behaviour = SimulatedBehaviour::Fails;
             }
         } else if traits.hopeless
             && world.allows(RandomStream::new(world.plan.seed, actor::HANDLER + name.number).at(1_000_000).id)
         {
-            behaviour = Behaviour::Fails;
+            behaviour = SimulatedBehaviour::Fails;
         }
-        Ok(Run { name, traits, start, behaviour, took, draw })
+        Ok(SimulatedRun { name, traits, start, behaviour, took, draw })
     }
 
     /// Runs the handler for all deliveries of a start. The first behaviour other than `Well` decides the
     /// answer, and the longest of the deliveries' times is the time of the start.
     async fn go_on(
         &self,
-        runs: Vec<Run>,
+        runs: Vec<SimulatedRun>,
         entity: usize,
         first: u64,
         context: &Context,
@@ -190,7 +196,7 @@ impl SimulatedHandler {
         let world = &self.node.world;
         let token = context.token().0;
         let _work = WorkUnderWay::begin(&self.node, &key(entity), token);
-        let worst = runs.iter().position(|run| run.behaviour != Behaviour::Well).unwrap_or(0);
+        let worst = runs.iter().position(|run| run.behaviour != SimulatedBehaviour::Well).unwrap_or(0);
         let behaviour = runs[worst].behaviour;
         let took = runs.iter().map(|run| run.took).max().unwrap_or_default();
         let source = runs[0].traits.source();
@@ -202,16 +208,16 @@ impl SimulatedHandler {
                 None
             }
         };
-        if start.as_ref().is_some_and(Start::is_probe) {
+        if start.as_ref().is_some_and(DestinationStart::is_probe) {
             world.mark("a start tries whether its source is well");
         }
-        let one_for_all = world.plan.mutation == Some(Rule::OneTokenPerDrain);
+        let one_for_all = world.plan.mutation == Some(ViolatedRule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
-        let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
+        let remembers = world.plan.mutation != Some(ViolatedRule::ReceiversIgnoreTokens);
         // If a group runs again, its effects are repeated from its first sequence on.
-        let effect = Effect { entity, claimed, token, sequence: Some(first), remembers };
+        let effect = PendingEffect { entity, claimed, token, sequence: Some(first), remembers };
         let mut draw = runs[worst].draw.clone();
-        if behaviour == Behaviour::Late {
+        if behaviour == SimulatedBehaviour::Late {
             let node = self.node.clone();
             let late = draw.millis(0, 15_000);
             let busy = world.begin();
@@ -230,13 +236,13 @@ impl SimulatedHandler {
     /// Answers as the behaviour says, and traces the answer.
     async fn answer(
         &self,
-        runs: &[Run],
-        behaviour: Behaviour,
-        effect: Effect,
+        runs: &[SimulatedRun],
+        behaviour: SimulatedBehaviour,
+        effect: PendingEffect,
         mut draw: Draw,
     ) -> Result<Outcome, HandlerError> {
         let world = &self.node.world;
-        let Effect { entity, token, .. } = effect;
+        let PendingEffect { entity, token, .. } = effect;
         let answered = |how| {
             for run in runs {
                 world.trace(TraceEvent::Answered { name: run.name, how });
@@ -244,23 +250,23 @@ impl SimulatedHandler {
         };
         let failed = || self.mutator.handler_failed(&key(entity));
         match behaviour {
-            Behaviour::Fails => {
+            SimulatedBehaviour::Fails => {
                 answered("fails");
                 failed();
                 Err("simulated failure".into())
             }
-            Behaviour::AsksForTime => {
+            SimulatedBehaviour::AsksForTime => {
                 answered("asks for time");
                 failed();
                 Ok(Outcome::retry_after(draw.millis(0, 4000), "simulated"))
             }
-            Behaviour::Unavailable => {
+            SimulatedBehaviour::Unavailable => {
                 answered("says that what it needs is out of reach");
                 failed();
                 world.with_history(|history| history.attempts.record_not_now(entity, token));
                 Ok(Outcome::unavailable("simulated"))
             }
-            Behaviour::NotNow => {
+            SimulatedBehaviour::NotNow => {
                 answered("begins nothing");
                 failed();
                 self.mutator.handler_not_now(&key(entity));
@@ -268,45 +274,45 @@ impl SimulatedHandler {
                 world.with_history(|history| history.attempts.record_not_now(entity, token));
                 Ok(Outcome::not_now("simulated"))
             }
-            Behaviour::Rejects => {
+            SimulatedBehaviour::Rejects => {
                 answered("rejects");
                 world.with_history(|history| history.attempts.record_reject(entity, token));
                 Ok(Outcome::Reject("simulated".into()))
             }
-            Behaviour::Hangs => {
+            SimulatedBehaviour::Hangs => {
                 answered("hangs");
                 failed();
                 std::future::pending().await
             }
-            Behaviour::Kills => {
+            SimulatedBehaviour::Kills => {
                 answered("takes its process with it");
                 world.mark("a handler kills its process");
                 self.node.kill();
                 std::future::pending().await
             }
-            Behaviour::Late if draw.happens(500) => {
+            SimulatedBehaviour::Late if draw.happens(500) => {
                 answered("hangs, its effect under way");
                 failed();
                 std::future::pending().await
             }
-            Behaviour::Late => {
+            SimulatedBehaviour::Late => {
                 answered("fails, its effect under way");
                 failed();
                 Err("simulated failure".into())
             }
-            Behaviour::Refused => {
+            SimulatedBehaviour::Refused => {
                 answered("commits what cannot land");
                 failed();
                 Ok(Outcome::Commit(vec![
                     self.count(runs[0].name).when(Condition::equal("count", relative(token).unsigned_abs() + EPOCH)),
                 ]))
             }
-            Behaviour::Well => Ok(self.finish(runs, effect, answered)),
+            SimulatedBehaviour::Well => Ok(self.finish(runs, effect, answered)),
         }
     }
 
     /// Applies the effects of a start that goes well.
-    fn finish(&self, runs: &[Run], effect: Effect, answered: impl Fn(&'static str)) -> Outcome {
+    fn finish(&self, runs: &[SimulatedRun], effect: PendingEffect, answered: impl Fn(&'static str)) -> Outcome {
         let world = &self.node.world;
         world.with_history(|history| {
             for run in runs {

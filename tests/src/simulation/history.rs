@@ -8,7 +8,7 @@ use std::{
 
 use webhook_serializer::protocol::entity::{EntityKey, IdentityHash};
 
-use super::{attempt_audit::AttemptAudit, exclusion::Work, jobs, random::DecisionId, world::label};
+use super::{attempt_audit::AttemptAudit, exclusion::ExclusiveWork, jobs, random::DecisionId, world::label};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryName {
@@ -139,7 +139,7 @@ pub struct ObservedRow {
 }
 
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct AppendCall {
     pub name: DeliveryName,
     pub entity: usize,
     /// The position in the history at which the call began.
@@ -155,7 +155,7 @@ pub struct Call {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Start {
+pub struct RecordedStart {
     pub name: DeliveryName,
     pub entity: usize,
     pub sequence: u64,
@@ -184,7 +184,7 @@ pub struct SettledRecord {
 
 /// An effect that is on its way to the receiver.
 #[derive(Debug, Clone, Copy)]
-pub struct Effect {
+pub struct PendingEffect {
     pub entity: usize,
     /// The token that the effect carries.
     pub claimed: u64,
@@ -204,7 +204,7 @@ pub struct AcceptedEffect {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Rewound {
+pub struct RecordedRewind {
     pub entity: usize,
     pub from: u64,
     pub through: u64,
@@ -213,16 +213,16 @@ pub struct Rewound {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Erased {
+pub struct RecordedErasure {
     pub entity: usize,
     pub through: u64,
     pub time: Duration,
 }
 
 #[derive(Debug, Default)]
-pub struct History {
-    pub calls: BTreeMap<DeliveryName, Call>,
-    pub starts: Vec<Start>,
+pub struct SimulationHistory {
+    pub calls: BTreeMap<DeliveryName, AppendCall>,
+    pub starts: Vec<RecordedStart>,
     pub decided: BTreeMap<(usize, u64), SettledRecord>,
     /// Settlements that a rewind replaced.
     pub decided_before: Vec<((usize, u64), SettledRecord)>,
@@ -230,7 +230,7 @@ pub struct History {
     pub lost: Vec<((usize, u64), SettledRecord)>,
     pub lost_at: Option<usize>,
     pub at_places: BTreeMap<(usize, u64), DeliveryName>,
-    pub rewound: Vec<Rewound>,
+    pub rewound: Vec<RecordedRewind>,
     /// The numbers of requested and of completed rewinds, by order.
     pub rewinds: BTreeMap<usize, (u32, u32)>,
     pub landed: Vec<AcceptedEffect>,
@@ -248,7 +248,7 @@ pub struct History {
     pub processing: BTreeMap<usize, u32>,
     /// For each order, the number of operators that have not yet sent the wake-up that they owe.
     pub unblocking: BTreeMap<usize, u32>,
-    pub erased: Vec<Erased>,
+    pub erased: Vec<RecordedErasure>,
     pub attempts: AttemptAudit,
     pub names: BTreeMap<IdentityHash, DeliveryName>,
     pub tick_starts: Vec<jobs::TickStart>,
@@ -257,7 +257,7 @@ pub struct History {
     pub ticks_recorded: Vec<jobs::TickRecord>,
     /// Sequences of redriven or deferred deliveries.
     pub late: BTreeSet<(usize, u64)>,
-    pub works: Vec<Work>,
+    pub works: Vec<ExclusiveWork>,
     /// The nodes that froze, and when.
     pub freezes: Vec<(u32, Duration)>,
     /// The entities whose lease an operator ended by force, each with its next token.
@@ -265,7 +265,7 @@ pub struct History {
     pub reached: BTreeMap<&'static str, u32>,
 }
 
-impl History {
+impl SimulationHistory {
     /// Returns whether only the sweep is sure to find the order's waiting deliveries: a wrong receive count
     /// together with a dead worker can lose a wake-up. See "What is left to the sweep" in docs/decisions.md.
     pub fn leaves_to_sweep(&self, entity: usize) -> bool {
@@ -274,8 +274,8 @@ impl History {
     }
 
     /// Reopens the settlements of a rewind. Returns an error if no operator asked for that rewind.
-    pub fn record_rewind(&mut self, rewound: Rewound) -> Option<String> {
-        let Rewound { entity, from, through, .. } = rewound;
+    pub fn record_rewind(&mut self, rewound: RecordedRewind) -> Option<String> {
+        let RecordedRewind { entity, from, through, .. } = rewound;
         let places = (entity, from)..=(entity, through);
         let again: Vec<_> = self.decided.extract_if(places, |_, _| true).collect();
         self.decided_before.extend(again);
@@ -298,7 +298,8 @@ impl History {
     }
 
     pub fn has_erased(&self, entity: usize, sequence: u64, by: Duration) -> bool {
-        let erases = |erased: &&Erased| erased.entity == entity && erased.through >= sequence && erased.time <= by;
+        let erases =
+            |erased: &&RecordedErasure| erased.entity == entity && erased.through >= sequence && erased.time <= by;
         self.erased.iter().any(|erased| erases(&erased))
     }
 }

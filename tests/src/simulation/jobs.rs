@@ -20,7 +20,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 
 use super::{
     exclusion::WorkUnderWay,
@@ -30,7 +30,7 @@ use super::{
     node::{Node, NodeSlot, pause},
     random::{RandomStream, actor},
     table::NodeTable,
-    world::{EPOCH, World, relative},
+    world::{EPOCH, SimulatedWorld, relative},
 };
 
 const COUNTS: &str = "ticks";
@@ -57,14 +57,14 @@ pub struct TickRecord {
 }
 
 /// Returns whether the run has jobs. A run that is focused on a rule about deliveries has none.
-pub fn has_jobs(world: &World) -> bool {
+pub fn has_jobs(world: &SimulatedWorld) -> bool {
     match world.plan.mutation.or(world.plan.focus) {
         None => RandomStream::new(world.plan.seed, actor::JOBS).at(u32::MAX).happens(400),
-        Some(mutation) => matches!(mutation, Rule::StartWithoutTick | Rule::RestoreRunsTicksAgain),
+        Some(mutation) => matches!(mutation, ViolatedRule::StartWithoutTick | ViolatedRule::RestoreRunsTicksAgain),
     }
 }
 
-pub fn landed(world: &World, node: u32, write: &Write) {
+pub fn landed(world: &SimulatedWorld, node: u32, write: &Write) {
     let Action::Update(changes) = &write.action else { return };
     let (Some(tick), Some(Value::S(result))) = (set(changes, a::LAST_TICK), set(changes, a::LAST_RESULT)) else {
         return;
@@ -163,7 +163,7 @@ fn ticker(node: &Node) -> Ticker {
 }
 
 /// Invokes the schedulers minute by minute: several times, early, late, and by different clocks.
-pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
+pub async fn schedule(world: Arc<SimulatedWorld>, round: u32, until: Duration) {
     if !has_jobs(&world) {
         return;
     }
@@ -194,7 +194,7 @@ pub async fn schedule(world: Arc<World>, round: u32, until: Duration) {
     while invocations.join_next().await.is_some() {}
 }
 
-async fn invoke(world: &Arc<World>, number: u32, minute: u64) {
+async fn invoke(world: &Arc<SimulatedWorld>, number: u32, minute: u64) {
     let slot = NodeSlot::new(world, number);
     let node = slot.boot();
     let ticker = ticker(&node);
@@ -217,7 +217,7 @@ async fn invoke(world: &Arc<World>, number: u32, minute: u64) {
 }
 
 /// Lets one healthy scheduler finish the remaining ticks.
-pub async fn settle(world: &Arc<World>, round: u32) {
+pub async fn settle(world: &Arc<SimulatedWorld>, round: u32) {
     if !has_jobs(world) {
         return;
     }
@@ -238,7 +238,7 @@ pub async fn settle(world: &Arc<World>, round: u32) {
     world.mistake("ticks: a job never comes to rest".into());
 }
 
-fn states(world: &World) -> Vec<(String, JobState)> {
+fn states(world: &SimulatedWorld) -> Vec<(String, JobState)> {
     let rows = world.rows.rows(&TableName::Entities).into_iter();
     let jobs = rows.filter(|row| row.text(a::ENTITY).is_some_and(|entity| entity.starts_with("cron/")));
     let parsed = jobs.map(|row| JobState::parse(&row).expect("our own rows can be read"));
@@ -248,7 +248,7 @@ fn states(world: &World) -> Vec<(String, JobState)> {
 /// Checks that each token of a job has one start, and that a tick is recorded as done as often as its effects
 /// are committed. Except for ticks that were lost with the tables, also checks that no tick's effects are
 /// committed twice, and that no tick of a job without repetition starts twice.
-pub fn audit(world: &World) -> Vec<String> {
+pub fn audit(world: &SimulatedWorld) -> Vec<String> {
     let mut mistakes = Vec::new();
     let counts = world.rows.rows(&TableName::Named(COUNTS.into()));
     let committed = |job: &str, tick: u64| {

@@ -15,8 +15,8 @@ use super::{
     node::{Node, NodeSlot, pause},
     profile::Skew,
     random::{DecisionId, RandomStream, actor},
-    workload::{self, Parts, unblock_and_redrive, with_pending_wake_up},
-    world::{World, key},
+    workload::{self, WorkloadParts, unblock_and_redrive, with_pending_wake_up},
+    world::{SimulatedWorld, key},
 };
 
 pub const RESTORER: u32 = 94;
@@ -70,7 +70,7 @@ impl TableLoss {
     }
 }
 
-pub async fn simulate(world: Arc<World>, loss: TableLoss, begin: Duration, lasts: Duration) {
+pub async fn simulate(world: Arc<SimulatedWorld>, loss: TableLoss, begin: Duration, lasts: Duration) {
     if !world.allows(TableLoss::decision()) {
         return;
     }
@@ -112,7 +112,7 @@ pub async fn simulate(world: Arc<World>, loss: TableLoss, begin: Duration, lasts
     }
 }
 
-async fn restore(world: &Arc<World>, as_of: Timestamp) {
+async fn restore(world: &Arc<SimulatedWorld>, as_of: Timestamp) {
     let slot = NodeSlot::new(world, RESTORER);
     let mut draw = RandomStream::new(world.plan.seed, actor::LOSS).at(1);
     for _ in 0..TRIES {
@@ -130,7 +130,7 @@ async fn restore(world: &Arc<World>, as_of: Timestamp) {
 
 async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorError> {
     let world = &node.world;
-    let parts = Parts::on(node);
+    let parts = WorkloadParts::on(node);
     let operator = parts.operator();
     let restoring = match operator.begin_restore(as_of).await? {
         NextRestore::GoOn(restoring) => restoring,
@@ -165,9 +165,9 @@ async fn restore_once(node: &Node, as_of: Timestamp) -> Result<bool, OperatorErr
     whole.await
 }
 
-async fn put_back(world: &Arc<World>) {
+async fn put_back(world: &Arc<SimulatedWorld>) {
     let node = NodeSlot::new(world, PERSON).boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     for entity in 0..world.profile.entities as usize {
         unblock_and_redrive(world, &parts, entity, PERSON).await;
         let operator = parts.operator();

@@ -24,7 +24,7 @@ use webhook_serializer::{
 
 use tokio::sync::Notify;
 
-use crate::rules::{Rule, forget_settled};
+use crate::rules::{ViolatedRule, forget_settled};
 
 use super::{
     node::{Node, is_worker},
@@ -44,59 +44,59 @@ pub use writes::{is_claim, is_put, waits, without_period, written_start};
 /// sequence - 1. Without this condition nothing changes, because every settle changes the token, and `fail`
 /// checks the token too. The model has the same states without the condition as with it
 /// (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if settles keep the token.
-pub const CONTROLS: &[(Rule, Option<u64>)] = &[
-    (Rule::ReceiversIgnoreTokens, Some(4)),
-    (Rule::OneTokenPerDrain, Some(78)),
-    (Rule::ReleaseWithoutTail, Some(21)),
-    (Rule::StepOverGaps, Some(3)),
-    (Rule::VoidUnconditionally, Some(28)),
-    (Rule::DeleteAtExpiredEmptyLease, None),
-    (Rule::DropWhileDrained, Some(1)),
-    (Rule::ForgetOwedAfterVoid, None),
-    (Rule::RetryClaimWithoutDoubt, Some(23)),
-    (Rule::ReleaseRecognisedWithoutToken, Some(942)),
-    (Rule::FailKeepsItsMessage, Some(1199)),
-    (Rule::RedeliveryAcquiresAtOnce, Some(18)),
-    (Rule::FailWithoutHead, None),
-    (Rule::HolderFromRequest, Some(1)),
-    (Rule::StartWithoutTick, Some(1)),
-    (Rule::CountAttemptWithoutStart, Some(0)),
-    (Rule::EraseRemovesNewer, Some(33)),
-    (Rule::PendingOutlivesTheDrain, Some(3)),
-    (Rule::SettleRemembersNothing, Some(1)),
-    (Rule::DropWithoutReceipt, Some(6)),
-    (Rule::ReceiptsUnread, Some(4)),
-    (Rule::RepeatsItself, Some(0)),
-    (Rule::DeferredOnce, Some(1)),
-    (Rule::RestoreKeepsTokens, Some(2)),
-    (Rule::RestoreKeepsSequences, Some(2)),
-    (Rule::RestoreKeepsLeases, Some(3)),
-    (Rule::RestoreForgets, Some(2)),
-    (Rule::RestoreParksNothing, Some(4)),
-    (Rule::RestoreStopsAtTheTail, Some(8)),
-    (Rule::RestoreRunsTicksAgain, Some(0)),
-    (Rule::RestoreResumesBlocked, Some(10)),
-    (Rule::BreakerWaitCountsAttempt, Some(10)),
-    (Rule::BreakerForgets, Some(39)),
-    (Rule::PostponedStartCountsAttempt, Some(2)),
-    (Rule::EachAnswerResetsWait, Some(16)),
-    (Rule::DeferredSupersedes, Some(0)),
-    (Rule::RepeatsWithinAPeriod, Some(3)),
-    (Rule::RefusalBlocks, Some(69)),
-    (Rule::OwnClockDecides, Some(0)),
+pub const CONTROLS: &[(ViolatedRule, Option<u64>)] = &[
+    (ViolatedRule::ReceiversIgnoreTokens, Some(4)),
+    (ViolatedRule::OneTokenPerDrain, Some(78)),
+    (ViolatedRule::ReleaseWithoutTail, Some(21)),
+    (ViolatedRule::StepOverGaps, Some(3)),
+    (ViolatedRule::VoidUnconditionally, Some(28)),
+    (ViolatedRule::DeleteAtExpiredEmptyLease, None),
+    (ViolatedRule::DropWhileDrained, Some(1)),
+    (ViolatedRule::ForgetOwedAfterVoid, None),
+    (ViolatedRule::RetryClaimWithoutDoubt, Some(23)),
+    (ViolatedRule::ReleaseRecognisedWithoutToken, Some(942)),
+    (ViolatedRule::FailKeepsItsMessage, Some(1199)),
+    (ViolatedRule::RedeliveryAcquiresAtOnce, Some(18)),
+    (ViolatedRule::FailWithoutHead, None),
+    (ViolatedRule::HolderFromRequest, Some(1)),
+    (ViolatedRule::StartWithoutTick, Some(1)),
+    (ViolatedRule::CountAttemptWithoutStart, Some(0)),
+    (ViolatedRule::EraseRemovesNewer, Some(33)),
+    (ViolatedRule::PendingOutlivesTheDrain, Some(3)),
+    (ViolatedRule::SettleRemembersNothing, Some(1)),
+    (ViolatedRule::DropWithoutReceipt, Some(6)),
+    (ViolatedRule::ReceiptsUnread, Some(4)),
+    (ViolatedRule::RepeatsItself, Some(0)),
+    (ViolatedRule::DeferredOnce, Some(1)),
+    (ViolatedRule::RestoreKeepsTokens, Some(2)),
+    (ViolatedRule::RestoreKeepsSequences, Some(2)),
+    (ViolatedRule::RestoreKeepsLeases, Some(3)),
+    (ViolatedRule::RestoreForgets, Some(2)),
+    (ViolatedRule::RestoreParksNothing, Some(4)),
+    (ViolatedRule::RestoreStopsAtTheTail, Some(8)),
+    (ViolatedRule::RestoreRunsTicksAgain, Some(0)),
+    (ViolatedRule::RestoreResumesBlocked, Some(10)),
+    (ViolatedRule::BreakerWaitCountsAttempt, Some(10)),
+    (ViolatedRule::BreakerForgets, Some(39)),
+    (ViolatedRule::PostponedStartCountsAttempt, Some(2)),
+    (ViolatedRule::EachAnswerResetsWait, Some(16)),
+    (ViolatedRule::DeferredSupersedes, Some(0)),
+    (ViolatedRule::RepeatsWithinAPeriod, Some(3)),
+    (ViolatedRule::RefusalBlocks, Some(69)),
+    (ViolatedRule::OwnClockDecides, Some(0)),
 ];
 
-pub fn is_of_a_restore(rule: Rule) -> bool {
+pub fn is_of_a_restore(rule: ViolatedRule) -> bool {
     matches!(
         rule,
-        Rule::RestoreKeepsTokens
-            | Rule::RestoreKeepsSequences
-            | Rule::RestoreKeepsLeases
-            | Rule::RestoreForgets
-            | Rule::RestoreParksNothing
-            | Rule::RestoreStopsAtTheTail
-            | Rule::RestoreRunsTicksAgain
-            | Rule::RestoreResumesBlocked
+        ViolatedRule::RestoreKeepsTokens
+            | ViolatedRule::RestoreKeepsSequences
+            | ViolatedRule::RestoreKeepsLeases
+            | ViolatedRule::RestoreForgets
+            | ViolatedRule::RestoreParksNothing
+            | ViolatedRule::RestoreStopsAtTheTail
+            | ViolatedRule::RestoreRunsTicksAgain
+            | ViolatedRule::RestoreResumesBlocked
     )
 }
 
@@ -116,17 +116,17 @@ struct Notes {
 
 #[derive(Debug)]
 pub struct Mutator {
-    mutation: Option<Rule>,
+    mutation: Option<ViolatedRule>,
     notes: Mutex<Notes>,
     put: Notify,
 }
 
 impl Mutator {
-    pub fn new(mutation: Option<Rule>) -> std::sync::Arc<Self> {
+    pub fn new(mutation: Option<ViolatedRule>) -> std::sync::Arc<Self> {
         std::sync::Arc::new(Self { mutation, notes: Mutex::default(), put: Notify::new() })
     }
 
-    fn is(&self, mutation: Rule) -> bool {
+    fn is(&self, mutation: ViolatedRule) -> bool {
         self.mutation == Some(mutation)
     }
 
@@ -142,37 +142,37 @@ impl Mutator {
         let fails = ends_lease && sets(write, a::ATTEMPTS);
         let entity = entity_of(&write.key);
         match mutation {
-            Rule::ReleaseWithoutTail if ends_lease && !fails => {
+            ViolatedRule::ReleaseWithoutTail if ends_lease && !fails => {
                 drop_parts(&mut write.condition, &|part| match part {
                     Condition::Compare(name, Comparison::Equal, Operand::Attribute(_)) => name == a::HEAD,
                     Condition::Compare(name, Comparison::Equal, Operand::Value(_)) => name == a::TAIL,
                     _ => false,
                 });
             }
-            Rule::VoidUnconditionally => {
+            ViolatedRule::VoidUnconditionally => {
                 if matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some()) {
                     write.condition = Condition::Always;
                 }
             }
-            Rule::SettleRemembersNothing => forget_settled(write),
-            Rule::FailWithoutHead if fails => {
+            ViolatedRule::SettleRemembersNothing => forget_settled(write),
+            ViolatedRule::FailWithoutHead if fails => {
                 drop_parts(
                     &mut write.condition,
                     &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
                 );
             }
-            Rule::StartWithoutTick if entities => {
+            ViolatedRule::StartWithoutTick if entities => {
                 drop_parts(&mut write.condition, &|part| {
                     let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
             }
-            Rule::PendingOutlivesTheDrain if ends_lease && sets(write, a::HEAD) => {
+            ViolatedRule::PendingOutlivesTheDrain if ends_lease && sets(write, a::HEAD) => {
                 if let Action::Update(changes) = &mut write.action {
                     changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
                 }
             }
-            Rule::CountAttemptWithoutStart if takes_over(write) && !changes(write, is_charge) => {
+            ViolatedRule::CountAttemptWithoutStart if takes_over(write) && !changes(write, is_charge) => {
                 let Some(row) = row() else { return };
                 let pending = row.number(a::HEAD) < row.number(a::TAIL);
                 if let Action::Update(changes) = &mut write.action
@@ -183,13 +183,13 @@ impl Mutator {
                 }
             }
             _ if is_of_a_restore(mutation) => outgoing_restore(mutation, write, row),
-            Rule::BreakerWaitCountsAttempt | Rule::PostponedStartCountsAttempt if ends_lease => {
+            ViolatedRule::BreakerWaitCountsAttempt | ViolatedRule::PostponedStartCountsAttempt if ends_lease => {
                 let is_charged = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
                 if is_charged {
                     charge(write);
                 }
             }
-            Rule::RefusalBlocks if ends_lease => {
+            ViolatedRule::RefusalBlocks if ends_lease => {
                 let is_refused = entity.is_some_and(|entity| self.notes(|notes| notes.charged.remove(&entity)));
                 if is_refused && let Action::Update(changes) = &mut write.action {
                     let is_wait = |name: &str| name == a::RETRY_AT || name == a::HANDOVER;
@@ -197,8 +197,8 @@ impl Mutator {
                     changes.push(Change::set(a::BLOCKED, BlockReason::Attempts.as_str()));
                 }
             }
-            Rule::EachAnswerResetsWait if ends_lease => forget_waits(write, row().as_ref()),
-            Rule::HolderFromRequest => {
+            ViolatedRule::EachAnswerResetsWait if ends_lease => forget_waits(write, row().as_ref()),
+            ViolatedRule::HolderFromRequest => {
                 let (Some(entity), Action::Update(changes)) = (entity, &mut write.action) else { return };
                 for change in changes {
                     if let Change::Set(name, value) = change
@@ -215,25 +215,25 @@ impl Mutator {
     }
 
     pub fn discards(&self, message: &queue::Message, node: u32) -> bool {
-        self.is(Rule::DeferredOnce) && is_worker(node) && matches!(message, queue::Message::Deferred(_))
+        self.is(ViolatedRule::DeferredOnce) && is_worker(node) && matches!(message, queue::Message::Deferred(_))
     }
 
     pub fn hidden_retry(&self, write: &Write) -> Option<Duration> {
-        (self.is(Rule::RetryClaimWithoutDoubt) && is_claim(write)).then_some(Duration::from_millis(500))
+        (self.is(ViolatedRule::RetryClaimWithoutDoubt) && is_claim(write)).then_some(Duration::from_millis(500))
     }
 
     pub fn invented_reply(&self, write: &Write) -> Option<Written> {
-        let forgets = self.is(Rule::DropWithoutReceipt) || self.is(Rule::RestoreForgets);
-        let is_left_out =
-            forgets && is_receipt(&write.key) || self.is(Rule::RestoreParksNothing) && is_parked_item(&write.key);
+        let forgets = self.is(ViolatedRule::DropWithoutReceipt) || self.is(ViolatedRule::RestoreForgets);
+        let is_left_out = forgets && is_receipt(&write.key)
+            || self.is(ViolatedRule::RestoreParksNothing) && is_parked_item(&write.key);
         is_left_out.then_some(Written::Landed(None))
     }
 
     pub fn batch(&self, rows: &mut Vec<Row>) {
-        if self.is(Rule::ReceiptsUnread) {
+        if self.is(ViolatedRule::ReceiptsUnread) {
             rows.retain(|row| row.text(a::ITEM).is_none_or(|item| !item.starts_with("r#")));
         }
-        if self.is(Rule::RepeatsItself) {
+        if self.is(ViolatedRule::RepeatsItself) {
             let receipts = rows.iter_mut().filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with("r#")));
             receipts.for_each(|row| row.set(a::SEQUENCE, 0_u32));
         }
@@ -242,7 +242,7 @@ impl Mutator {
     pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
         let Some(mutation) = self.mutation else { return };
         if write.key.table == TableName::Inbox {
-            if mutation == Rule::ForgetOwedAfterVoid && is_put(write) {
+            if mutation == ViolatedRule::ForgetOwedAfterVoid && is_put(write) {
                 let void = matches!(reply, Written::Refused(Some(row)) if row.get(a::VOID).is_some());
                 self.notes(|notes| {
                     notes.voided |= void;
@@ -264,7 +264,7 @@ impl Mutator {
         let runs = number(row, a::EXPIRES_AT) > now && number(row, a::EXPIRES_AT) <= now + 900_000;
         let held = row.text(a::HOLDER).is_some();
         match mutation {
-            Rule::DeleteAtExpiredEmptyLease
+            ViolatedRule::DeleteAtExpiredEmptyLease
                 if asks
                     && !landed
                     && held
@@ -276,10 +276,10 @@ impl Mutator {
                     row.remove(name);
                 }
             }
-            Rule::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
+            ViolatedRule::DropWhileDrained if asks && !landed && held && runs && row.text(a::KIND) == Some("drain") => {
                 self.notes(|notes| notes.suppressed.insert(entity));
             }
-            Rule::ForgetOwedAfterVoid if is_claim(write) => {
+            ViolatedRule::ForgetOwedAfterVoid if is_claim(write) => {
                 let drained = held && runs && row.text(a::KIND) == Some("drain");
                 let waits = number(row, a::RETRY_AT) > now || row.get(a::BLOCKED).is_some();
                 self.notes(|notes| {
@@ -287,7 +287,7 @@ impl Mutator {
                     notes.putting = true;
                 });
             }
-            Rule::ReleaseRecognisedWithoutToken if !landed && !held => {
+            ViolatedRule::ReleaseRecognisedWithoutToken if !landed && !held => {
                 let released = changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
                 let mut mine = None;
                 find_parts(&write.condition, &mut |part| {
@@ -305,7 +305,7 @@ impl Mutator {
                     }
                 }
             }
-            Rule::HolderFromRequest => {
+            ViolatedRule::HolderFromRequest => {
                 let mine = self.notes(|notes| notes.holders.get(&entity).cloned());
                 if let Some(mine) = mine.filter(|_| held) {
                     row.set(a::HOLDER, mine);
@@ -318,23 +318,23 @@ impl Mutator {
     pub fn read(&self, key: &Key, row: &mut Option<Row>) {
         let delivery =
             key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
-        if self.is(Rule::StepOverGaps) && row.is_none() && delivery {
+        if self.is(ViolatedRule::StepOverGaps) && row.is_none() && delivery {
             *row = Some(key.to_row().with(a::VERSION, FORMAT).with(a::VOID, 1_u32));
         }
     }
 
     pub fn page(&self, range: &Range, page: &mut Page) {
         for row in &mut page.rows {
-            if self.is(Rule::DeferredSupersedes) {
+            if self.is(ViolatedRule::DeferredSupersedes) {
                 row.remove(a::APPENDED_AT);
             }
-            if self.is(Rule::RepeatsWithinAPeriod)
+            if self.is(ViolatedRule::RepeatsWithinAPeriod)
                 && let Some(id) = row.text(a::DELIVERY_ID).map(without_period)
             {
                 row.set(a::DELIVERY_ID, id);
             }
         }
-        if !self.is(Rule::StepOverGaps) || !range.from.starts_with("d#") {
+        if !self.is(ViolatedRule::StepOverGaps) || !range.from.starts_with("d#") {
             return;
         }
         let number = |item: &str| item.strip_prefix("d#").and_then(|text| text.parse::<u64>().ok());
@@ -352,7 +352,7 @@ impl Mutator {
     }
 
     pub fn handler_failed(&self, entity: &EntityKey) {
-        if self.is(Rule::FailKeepsItsMessage) {
+        if self.is(ViolatedRule::FailKeepsItsMessage) {
             self.notes(|notes| {
                 notes.suppressed.insert(entity.clone());
                 notes.keep.insert(entity.clone());
@@ -361,19 +361,19 @@ impl Mutator {
     }
 
     pub fn breaker_open(&self, entity: &EntityKey) {
-        if self.is(Rule::BreakerWaitCountsAttempt) || self.is(Rule::RefusalBlocks) {
+        if self.is(ViolatedRule::BreakerWaitCountsAttempt) || self.is(ViolatedRule::RefusalBlocks) {
             self.notes(|notes| notes.charged.insert(key(entity_number(entity))));
         }
     }
 
     pub fn handler_not_now(&self, entity: &EntityKey) {
-        if self.is(Rule::PostponedStartCountsAttempt) {
+        if self.is(ViolatedRule::PostponedStartCountsAttempt) {
             self.notes(|notes| notes.charged.insert(entity.clone()));
         }
     }
 
     pub fn forgets_breakers(&self) -> bool {
-        self.is(Rule::BreakerForgets)
+        self.is(ViolatedRule::BreakerForgets)
     }
 
     /// Waits until the append has put its delivery. Only then may its wake-up be sent, because the mutation
@@ -390,7 +390,7 @@ impl Mutator {
 
     pub fn suppresses_wake_up(&self, entity: &EntityKey) -> bool {
         self.notes(|notes| {
-            let forgotten = notes.voided && !notes.owes && self.is(Rule::ForgetOwedAfterVoid);
+            let forgotten = notes.voided && !notes.owes && self.is(ViolatedRule::ForgetOwedAfterVoid);
             notes.suppressed.remove(entity) || forgotten
         })
     }
@@ -400,40 +400,40 @@ impl Mutator {
     }
 
     pub fn ignores_dates(&self) -> bool {
-        self.is(Rule::OwnClockDecides)
+        self.is(ViolatedRule::OwnClockDecides)
     }
 
     pub fn erases_all(&self) -> bool {
-        self.is(Rule::EraseRemovesNewer)
+        self.is(ViolatedRule::EraseRemovesNewer)
     }
 
     pub fn times(&self, times: u32) -> u32 {
-        if self.is(Rule::RedeliveryAcquiresAtOnce) { 1 } else { times }
+        if self.is(ViolatedRule::RedeliveryAcquiresAtOnce) { 1 } else { times }
     }
 }
 
 /// Changes a write of a restore, as `mutation` says.
-fn outgoing_restore(mutation: Rule, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
+fn outgoing_restore(mutation: ViolatedRule, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
     let number = |name| row().and_then(|row| row.number(name)).unwrap_or(0);
     match mutation {
-        Rule::RestoreKeepsTokens if raises(write) || seizes(write) => {
+        ViolatedRule::RestoreKeepsTokens if raises(write) || seizes(write) => {
             let token = number(a::TOKEN);
             set(write, a::TOKEN, token + 1);
         }
-        Rule::RestoreKeepsSequences if raises(write) => {
+        ViolatedRule::RestoreKeepsSequences if raises(write) => {
             let head = number(a::HEAD);
             set(write, a::HEAD, head);
             set(write, a::TAIL, head);
         }
-        Rule::RestoreKeepsLeases if raises(write) => leave(write, &[a::HOLDER, a::KIND, a::EXPIRES_AT]),
-        Rule::RestoreStopsAtTheTail if seizes(write) => {
+        ViolatedRule::RestoreKeepsLeases if raises(write) => leave(write, &[a::HOLDER, a::KIND, a::EXPIRES_AT]),
+        ViolatedRule::RestoreStopsAtTheTail if seizes(write) => {
             let tail = number(a::TAIL);
             set(write, a::TAIL, tail);
         }
-        Rule::RestoreRunsTicksAgain if raises(write) => {
+        ViolatedRule::RestoreRunsTicksAgain if raises(write) => {
             leave(write, &[a::LAST_TICK, a::LAST_RESULT, a::TICK, a::STARTS, a::RUN_REQUESTED]);
         }
-        Rule::RestoreResumesBlocked if raises(write) => leave(write, &[a::HOLD]),
+        ViolatedRule::RestoreResumesBlocked if raises(write) => leave(write, &[a::HOLD]),
         _ => {}
     }
 }

@@ -18,7 +18,7 @@ use super::{
     history::TraceEvent,
     profile::Skew,
     random::{Draw, RandomStream, actor},
-    world::{EPOCH, World},
+    world::{EPOCH, SimulatedWorld},
 };
 
 #[expect(clippy::disallowed_methods, reason = "the simulation's own time, which tokio keeps")]
@@ -64,7 +64,7 @@ pub fn is_worker(number: u32) -> bool {
 
 #[derive(Debug, Clone)]
 pub struct Node {
-    pub world: Arc<World>,
+    pub world: Arc<SimulatedWorld>,
     pub number: u32,
     pub stream: RandomStream,
     pub env: Env,
@@ -77,7 +77,7 @@ pub struct Node {
 /// A slot in which one process runs at a time. After a crash, a new process runs in the slot.
 #[derive(Debug)]
 pub struct NodeSlot {
-    world: Arc<World>,
+    world: Arc<SimulatedWorld>,
     number: u32,
     births: RandomStream,
     calls: RandomStream,
@@ -85,7 +85,7 @@ pub struct NodeSlot {
 }
 
 impl NodeSlot {
-    pub fn new(world: &Arc<World>, number: u32) -> Self {
+    pub fn new(world: &Arc<SimulatedWorld>, number: u32) -> Self {
         let of = |what| RandomStream::new(world.plan.seed, actor::NODE + number * 10 + what);
         Self { world: world.clone(), number, births: of(0), calls: of(1), failures: of(2) }
     }
@@ -164,7 +164,7 @@ pub struct PlannedFailure {
     pub outlives_deadline: bool,
 }
 
-enum Next {
+enum NodeFault {
     Crash,
     Freeze(Duration),
     Thaw,
@@ -181,32 +181,32 @@ impl Node {
         let mut work = pin!(work);
         let far = Duration::from_secs(86_400 * 365);
         let (first, mut next) = match (failure.crash, failure.freeze) {
-            (Some(at), _) => (at, Next::Crash),
-            (None, Some((at, length))) => (at, Next::Freeze(length)),
-            (None, None) => (far, Next::Nothing),
+            (Some(at), _) => (at, NodeFault::Crash),
+            (None, Some((at, length))) => (at, NodeFault::Freeze(length)),
+            (None, None) => (far, NodeFault::Nothing),
         };
         let mut frozen = false;
         let mut alarm = Box::pin(pause(first));
         let ended = poll_fn(|cx| {
-            if matches!(next, Next::Nothing) {
+            if matches!(next, NodeFault::Nothing) {
                 return work.as_mut().poll(cx).map(Some);
             }
-            while !matches!(next, Next::Nothing) && alarm.as_mut().poll(cx).is_ready() {
+            while !matches!(next, NodeFault::Nothing) && alarm.as_mut().poll(cx).is_ready() {
                 next = match next {
-                    Next::Crash => return Poll::Ready(None),
-                    Next::Freeze(length) => {
+                    NodeFault::Crash => return Poll::Ready(None),
+                    NodeFault::Freeze(length) => {
                         frozen = true;
                         self.world.trace(TraceEvent::Froze { node: self.number });
                         self.world.record_death(self.number);
                         let at = self.world.elapsed();
                         self.world.with_history(|history| history.freezes.push((self.number, at)));
                         alarm = Box::pin(pause(length));
-                        Next::Thaw
+                        NodeFault::Thaw
                     }
-                    Next::Thaw | Next::Nothing => {
+                    NodeFault::Thaw | NodeFault::Nothing => {
                         frozen = false;
                         self.world.trace(TraceEvent::Thawed { node: self.number });
-                        Next::Nothing
+                        NodeFault::Nothing
                     }
                 };
             }

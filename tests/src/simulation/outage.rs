@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::random::{DecisionId, RandomStream, actor};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
+pub enum SimulatedService {
     Queries,
     BatchReads,
     InboxWrites,
@@ -13,17 +13,22 @@ pub enum Service {
     Sends,
 }
 
-impl Service {
-    const ALL: [Service; 5] =
-        [Service::Queries, Service::BatchReads, Service::InboxWrites, Service::EntityWrites, Service::Sends];
+impl SimulatedService {
+    const ALL: [SimulatedService; 5] = [
+        SimulatedService::Queries,
+        SimulatedService::BatchReads,
+        SimulatedService::InboxWrites,
+        SimulatedService::EntityWrites,
+        SimulatedService::Sends,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Service::Queries => "inbox queries",
-            Service::BatchReads => "batch reads",
-            Service::InboxWrites => "inbox writes",
-            Service::EntityWrites => "entity writes",
-            Service::Sends => "sends",
+            SimulatedService::Queries => "inbox queries",
+            SimulatedService::BatchReads => "batch reads",
+            SimulatedService::InboxWrites => "inbox writes",
+            SimulatedService::EntityWrites => "entity writes",
+            SimulatedService::Sends => "sends",
         }
     }
 }
@@ -49,7 +54,7 @@ impl FailureMode {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Outage {
-    pub service: Service,
+    pub service: SimulatedService,
     pub how: FailureMode,
     /// How many of a thousand calls fail.
     pub permille: u64,
@@ -83,7 +88,7 @@ pub fn drawn(seed: u64) -> Vec<Outage> {
         let mut draw = stream.at(number);
         let minutes = draw.one_of(&[2, 5, 9, 9, 20, 60]);
         Outage {
-            service: draw.one_of(&Service::ALL),
+            service: draw.one_of(&SimulatedService::ALL),
             how: draw.one_of(&[
                 FailureMode::Throttled,
                 FailureMode::Throttled,

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use webhook_serializer::sources::deliver::Deliver;
 
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 
 use super::{
     destination::{DestinationOutage, Reaction},
     loss::TableLoss,
     mutation::is_of_a_restore,
-    outage::{self, FailureMode, Outage, Service},
+    outage::{self, FailureMode, Outage, SimulatedService},
     random::{RandomStream, actor},
 };
 
@@ -126,7 +126,7 @@ impl Profile {
 
     pub fn query_outage() -> Self {
         let nine_minutes = Duration::from_secs(540);
-        let service = Service::Queries;
+        let service = SimulatedService::Queries;
         let how = FailureMode::Throttled;
         let from = Duration::ZERO;
         let outage = Outage { service, how, permille: 1000, from, lasts: nine_minutes, number: 1 };
@@ -142,7 +142,12 @@ impl Profile {
             lasts: Duration::from_secs(3600),
             number,
         };
-        let services = [Service::EntityWrites, Service::InboxWrites, Service::Queries, Service::BatchReads];
+        let services = [
+            SimulatedService::EntityWrites,
+            SimulatedService::InboxWrites,
+            SimulatedService::Queries,
+            SimulatedService::BatchReads,
+        ];
         Self {
             entities: 3,
             deliveries: 60,
@@ -159,7 +164,7 @@ impl Profile {
     }
 
     /// Draws the faults that the counterexample to `mutation` needs, and few others.
-    pub fn focused(seed: u64, mutation: Rule) -> Self {
+    pub fn focused(seed: u64, mutation: ViolatedRule) -> Self {
         let focused = Self {
             outages: Vec::new(),
             erases: 0,
@@ -181,13 +186,13 @@ impl Profile {
         focused.focused_on(mutation)
     }
 
-    fn focused_on(self, mutation: Rule) -> Self {
+    fn focused_on(self, mutation: ViolatedRule) -> Self {
         match mutation {
-            Rule::RedeliveryAcquiresAtOnce
-            | Rule::RetryClaimWithoutDoubt
-            | Rule::ForgetOwedAfterVoid
-            | Rule::FailKeepsItsMessage => self.copied(mutation),
-            Rule::ReleaseRecognisedWithoutToken => Self {
+            ViolatedRule::RedeliveryAcquiresAtOnce
+            | ViolatedRule::RetryClaimWithoutDoubt
+            | ViolatedRule::ForgetOwedAfterVoid
+            | ViolatedRule::FailKeepsItsMessage => self.copied(mutation),
+            ViolatedRule::ReleaseRecognisedWithoutToken => Self {
                 entities: 1,
                 deliveries: 20,
                 exclusive: 20,
@@ -201,9 +206,11 @@ impl Profile {
                 sweep: false,
                 ..self
             },
-            Rule::DeferredOnce => Self::short_store_outage(),
-            Rule::DeferredSupersedes => Self { entities: 2, deliver: Deliver::Latest, ..Self::short_store_outage() },
-            Rule::RepeatsWithinAPeriod => Self {
+            ViolatedRule::DeferredOnce => Self::short_store_outage(),
+            ViolatedRule::DeferredSupersedes => {
+                Self { entities: 2, deliver: Deliver::Latest, ..Self::short_store_outage() }
+            }
+            ViolatedRule::RepeatsWithinAPeriod => Self {
                 deliveries: 32,
                 skew: Skew::None,
                 lasts: Duration::from_secs(150),
@@ -212,9 +219,9 @@ impl Profile {
                 unnamed: 1000,
                 ..self
             },
-            Rule::OwnClockDecides => Self { deliveries: 32, skew: Skew::Minutes, dated: true, ..self },
-            Rule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
-            Rule::VoidUnconditionally => Self {
+            ViolatedRule::OwnClockDecides => Self { deliveries: 32, skew: Skew::Minutes, dated: true, ..self },
+            ViolatedRule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
+            ViolatedRule::VoidUnconditionally => Self {
                 entities: 1,
                 deliveries: 32,
                 freeze: 800,
@@ -226,21 +233,23 @@ impl Profile {
                 lasts: Duration::from_secs(100),
                 ..self
             },
-            Rule::CountAttemptWithoutStart => {
+            ViolatedRule::CountAttemptWithoutStart => {
                 let outages = Self::query_outage().outages;
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
-            Rule::BreakerWaitCountsAttempt | Rule::BreakerForgets => self.unavailable(Reaction::Unavailable),
-            Rule::PostponedStartCountsAttempt => self.unavailable(Reaction::NotNow),
-            Rule::EraseRemovesNewer => Self::slow_erase(),
+            ViolatedRule::BreakerWaitCountsAttempt | ViolatedRule::BreakerForgets => {
+                self.unavailable(Reaction::Unavailable)
+            }
+            ViolatedRule::PostponedStartCountsAttempt => self.unavailable(Reaction::NotNow),
+            ViolatedRule::EraseRemovesNewer => Self::slow_erase(),
             // Weeks pass between a delivery and a gap behind it, and the row is not purged in that time.
-            Rule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
+            ViolatedRule::PendingOutlivesTheDrain => Self { entities: 3, rounds: 2, ingest_crash: 800, ..Self::calm() },
             _ => self,
         }
     }
 
     /// Makes deleted wake-ups reappear with a receive count of 1, and workers crash while they handle these.
-    fn copied(self, mutation: Rule) -> Self {
+    fn copied(self, mutation: ViolatedRule) -> Self {
         let copied = Self {
             entities: 2,
             deliveries: 32,
@@ -257,9 +266,9 @@ impl Profile {
             ..self
         };
         match mutation {
-            Rule::RedeliveryAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
+            ViolatedRule::RedeliveryAcquiresAtOnce => Self { dishonest: 0, ingest_crash: 400, ..copied },
             // A duplicate of a wake-up arrives between a claim and its retry.
-            Rule::RetryClaimWithoutDoubt => Self {
+            ViolatedRule::RetryClaimWithoutDoubt => Self {
                 table: 0,
                 queue: 0,
                 handler: 0,
@@ -272,7 +281,7 @@ impl Profile {
                 ..copied
             },
             // A duplicate of a wake-up arrives while ingest still has to fill its sequence.
-            Rule::ForgetOwedAfterVoid => Self {
+            ViolatedRule::ForgetOwedAfterVoid => Self {
                 table: 0,
                 queue: 0,
                 handler: 0,
@@ -286,7 +295,7 @@ impl Profile {
                 ..copied
             },
             // The auditor excuses a wrong receive count only if a worker has crashed.
-            Rule::FailKeepsItsMessage => Self {
+            ViolatedRule::FailKeepsItsMessage => Self {
                 entities: 4,
                 deliveries: 16,
                 copies: 800,
@@ -323,7 +332,7 @@ impl Profile {
         let lasts = Duration::from_secs(3);
         let how = FailureMode::Throttled;
         Self {
-            outages: vec![Outage { service: Service::Queries, how, permille: 700, from, lasts, number: 1 }],
+            outages: vec![Outage { service: SimulatedService::Queries, how, permille: 700, from, lasts, number: 1 }],
             entities: 1,
             deliveries: 40,
             rounds: 2,

@@ -17,13 +17,13 @@ use super::{
     history::TraceEvent,
     mutation::Mutator,
     node::{Node, pause},
-    outage::{FailureMode, Service},
+    outage::{FailureMode, SimulatedService},
     random::{Draw, RandomStream, actor},
-    world::{World, entity_number},
+    world::{SimulatedWorld, entity_number},
 };
 
 #[derive(Debug, Clone)]
-struct Message {
+struct SimulatedMessage {
     entity: EntityKey,
     body: String,
     /// True if the message is a deferred delivery. The value is kept, because the auditor needs it at every
@@ -38,7 +38,7 @@ struct Message {
 }
 
 #[derive(Debug, Clone)]
-pub struct Receipt {
+pub struct SimulatedReceipt {
     pub id: u64,
     pub entity: EntityKey,
     pub body: String,
@@ -51,7 +51,7 @@ pub fn is_deferred(body: &str) -> bool {
 
 #[derive(Debug)]
 pub struct SimulatedQueue {
-    messages: Mutex<(u64, BTreeMap<u64, Message>)>,
+    messages: Mutex<(u64, BTreeMap<u64, SimulatedMessage>)>,
     // Not a watch channel: it would wake its waiters in an order that the seed does not determine.
     changed: Notify,
 }
@@ -63,7 +63,7 @@ impl Default for SimulatedQueue {
 }
 
 impl SimulatedQueue {
-    fn with<T>(&self, act: impl FnOnce(&mut u64, &mut BTreeMap<u64, Message>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut u64, &mut BTreeMap<u64, SimulatedMessage>) -> T) -> T {
         let mut messages = self.messages.lock().expect("no panic under the lock");
         let (next, messages) = &mut *messages;
         act(next, messages)
@@ -78,7 +78,7 @@ impl SimulatedQueue {
     }
 
     pub fn holds(&self, entity: &EntityKey) -> bool {
-        let is_one = |message: &Message| message.entity == *entity && !message.is_deferred;
+        let is_one = |message: &SimulatedMessage| message.entity == *entity && !message.is_deferred;
         self.with(|_, messages| messages.values().any(is_one))
     }
 
@@ -90,7 +90,7 @@ impl SimulatedQueue {
         self.changed.notified()
     }
 
-    pub fn put(&self, world: &World, node: u32, message: &queue::Message, delay: Duration) {
+    pub fn put(&self, world: &SimulatedWorld, node: u32, message: &queue::Message, delay: Duration) {
         let entity = message.entity();
         let body = message.text();
         let visible_at = world.elapsed() + delay;
@@ -98,7 +98,7 @@ impl SimulatedQueue {
             *next += 1;
             messages.insert(
                 *next,
-                Message {
+                SimulatedMessage {
                     entity: entity.clone(),
                     is_deferred: is_deferred(&body),
                     body,
@@ -115,7 +115,13 @@ impl SimulatedQueue {
         self.changed.notify_waiters();
     }
 
-    pub fn receive(&self, world: &World, draw: &mut Draw, most: u64, visibility: Duration) -> Vec<Receipt> {
+    pub fn receive(
+        &self,
+        world: &SimulatedWorld,
+        draw: &mut Draw,
+        most: u64,
+        visibility: Duration,
+    ) -> Vec<SimulatedReceipt> {
         let now = world.elapsed();
         let mut received = Vec::new();
         let mut visible: Vec<u64> =
@@ -132,7 +138,8 @@ impl SimulatedQueue {
                 message.copied = twice;
                 let really = message.times;
                 let times = if honest { really } else { 1 };
-                let receipt = Receipt { id, entity: message.entity.clone(), body: message.body.clone(), times };
+                let receipt =
+                    SimulatedReceipt { id, entity: message.entity.clone(), body: message.body.clone(), times };
                 if message.ghost {
                     messages.remove(&id);
                 }
@@ -150,7 +157,7 @@ impl SimulatedQueue {
         received
     }
 
-    pub fn delete(&self, world: &World, draw: &mut Draw, id: u64) {
+    pub fn delete(&self, world: &SimulatedWorld, draw: &mut Draw, id: u64) {
         let stays = world.is_active() && draw.happens(world.profile.copies / 2) && world.allows(draw.id);
         let at = world.elapsed() + draw.millis(0, world.profile.again.as_millis() as u64);
         self.with(|_, messages| {
@@ -168,7 +175,7 @@ impl SimulatedQueue {
 
     /// Extends the visibility timeouts of messages in flight. Returns whether all of them were still in
     /// flight.
-    fn hide(&self, world: &World, ids: &[u64], at: Duration) -> bool {
+    fn hide(&self, world: &SimulatedWorld, ids: &[u64], at: Duration) -> bool {
         let now = world.elapsed();
         let hidden = self.with(|_, messages| {
             let mut hide = |id: &u64| match messages.get_mut(id) {
@@ -220,8 +227,8 @@ impl Queue for NodeQueue {
             let delay = Duration::from_secs(delay.as_millis().div_ceil(1000) as u64);
             let mut draw = node.stream.draw();
             let latency = draw.millis(1, 12);
-            let put = |world: &World| world.queue.put(world, node.number, message, delay);
-            if let Some(how) = world.out(&[Service::Sends], node.number) {
+            let put = |world: &SimulatedWorld| world.queue.put(world, node.number, message, delay);
+            if let Some(how) = world.out(&[SimulatedService::Sends], node.number) {
                 pause(latency).await;
                 if how == FailureMode::LosesReply {
                     put(world);
@@ -278,7 +285,7 @@ impl Visibility for NodeQueue {
             let hide = || world.queue.hide(world, &ids, world.elapsed() + time);
             let failed = Err(QueueError::Unavailable("simulated".into()));
             let failing = world.is_active() && draw.happens(world.profile.queue) && world.allows(draw.id);
-            let out = world.out(&[Service::Sends], *number);
+            let out = world.out(&[SimulatedService::Sends], *number);
             pause(draw.millis(1, 12)).await;
             let how = match out {
                 None if !failing => return if hide() { Ok(()) } else { failed },

@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Plan, Report, random::DecisionId, run};
+use super::{SimulationPlan, SimulationReport, random::DecisionId, run};
 
 /// The most runs of one shrink.
 const RUNS: usize = 600;
 
-pub fn shrink(plan: &Plan, report: Report) -> Report {
+pub fn shrink(plan: &SimulationPlan, report: SimulationReport) -> SimulationReport {
     let mut best = report;
     let mut runs = 0;
     let mut attempt = |kept: &BTreeSet<DecisionId>| {
         runs += 1;
-        let report = run(Plan { allowed: Some(Arc::new(kept.clone())), ..plan.clone() });
+        let report = run(SimulationPlan { allowed: Some(Arc::new(kept.clone())), ..plan.clone() });
         (runs < RUNS, (!report.mistakes.is_empty()).then_some(report))
     };
     let mut size = best.decisions.len().div_ceil(2).max(1);

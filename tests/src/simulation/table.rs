@@ -20,7 +20,7 @@ use super::{
     history::TraceEvent,
     mutation::{Mutator, is_claim, is_put, written_start},
     node::{Node, pause},
-    outage::{FailureMode, Service},
+    outage::{FailureMode, SimulatedService},
     random::Draw,
 };
 
@@ -57,7 +57,7 @@ const ASTRAY: u32 = 2;
 const LATE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fault {
+enum SimulatedFault {
     None,
     FailsBefore,
     LosesReply,
@@ -69,40 +69,40 @@ enum Fault {
     Late(Duration),
 }
 
-impl From<FailureMode> for Fault {
+impl From<FailureMode> for SimulatedFault {
     fn from(how: FailureMode) -> Self {
         match how {
-            FailureMode::Throttled => Fault::Throttled,
-            FailureMode::FailsBefore => Fault::FailsBefore,
-            FailureMode::Silent => Fault::SilentBefore,
-            FailureMode::LosesReply => Fault::LosesReply,
+            FailureMode::Throttled => SimulatedFault::Throttled,
+            FailureMode::FailsBefore => SimulatedFault::FailsBefore,
+            FailureMode::Silent => SimulatedFault::SilentBefore,
+            FailureMode::LosesReply => SimulatedFault::LosesReply,
         }
     }
 }
 
-fn services(name: &str) -> &'static [Service] {
+fn services(name: &str) -> &'static [SimulatedService] {
     match name {
-        CLAIM | ENTITY_WRITE => &[Service::EntityWrites],
-        PUT | INBOX_WRITE => &[Service::InboxWrites],
-        TRANSACTION => &[Service::EntityWrites, Service::InboxWrites],
-        QUERY => &[Service::Queries],
-        BATCH_READ => &[Service::BatchReads],
+        CLAIM | ENTITY_WRITE => &[SimulatedService::EntityWrites],
+        PUT | INBOX_WRITE => &[SimulatedService::InboxWrites],
+        TRANSACTION => &[SimulatedService::EntityWrites, SimulatedService::InboxWrites],
+        QUERY => &[SimulatedService::Queries],
+        BATCH_READ => &[SimulatedService::BatchReads],
         _ => &[],
     }
 }
 
-impl Fault {
+impl SimulatedFault {
     fn name(self) -> &'static str {
         match self {
-            Fault::None => "none",
-            Fault::FailsBefore => "fails before",
-            Fault::LosesReply => "done, reply lost",
-            Fault::Silent => "done, silence",
-            Fault::SilentBefore => "silence",
-            Fault::Throttled => "throttled",
-            Fault::Conflict => "transaction conflict",
-            Fault::Slow => "slow",
-            Fault::Late(_) => "done much later",
+            SimulatedFault::None => "none",
+            SimulatedFault::FailsBefore => "fails before",
+            SimulatedFault::LosesReply => "done, reply lost",
+            SimulatedFault::Silent => "done, silence",
+            SimulatedFault::SilentBefore => "silence",
+            SimulatedFault::Throttled => "throttled",
+            SimulatedFault::Conflict => "transaction conflict",
+            SimulatedFault::Slow => "slow",
+            SimulatedFault::Late(_) => "done much later",
         }
     }
 }
@@ -113,42 +113,42 @@ impl NodeTable {
     }
 
     /// Draws the fault of a call and traces it.
-    fn drawn_fault(&self, name: &'static str, writes: bool, draw: &mut Draw) -> Fault {
+    fn drawn_fault(&self, name: &'static str, writes: bool, draw: &mut Draw) -> SimulatedFault {
         let world = &self.node.world;
         if !world.is_active() {
-            return Fault::None;
+            return SimulatedFault::None;
         }
         let profile = &world.profile;
         let own = match name {
-            CLAIM => Some((profile.claims, Fault::Silent)),
-            PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, Fault::SilentBefore)),
+            CLAIM => Some((profile.claims, SimulatedFault::Silent)),
+            PUT if self.puts.fetch_add(1, Relaxed) < ASTRAY => Some((profile.puts, SimulatedFault::SilentBefore)),
             _ => None,
         };
-        let mut fault = Fault::None;
+        let mut fault = SimulatedFault::None;
         if let Some((permille, own)) = own.filter(|(permille, _)| *permille > 0)
             && draw.happens(permille)
         {
             fault = own;
         } else if writes && draw.happens(profile.late) {
             let longest = draw.one_of(&[2_000, 6_000, 30_000]);
-            fault = Fault::Late(draw.millis(500, longest));
+            fault = SimulatedFault::Late(draw.millis(500, longest));
         } else if draw.happens(profile.table) {
             fault = draw.one_of(&[
-                Fault::FailsBefore,
-                Fault::LosesReply,
-                Fault::LosesReply,
-                Fault::Silent,
-                Fault::SilentBefore,
-                Fault::Throttled,
-                Fault::Conflict,
-                Fault::Slow,
+                SimulatedFault::FailsBefore,
+                SimulatedFault::LosesReply,
+                SimulatedFault::LosesReply,
+                SimulatedFault::Silent,
+                SimulatedFault::SilentBefore,
+                SimulatedFault::Throttled,
+                SimulatedFault::Conflict,
+                SimulatedFault::Slow,
             ]);
         }
-        if !writes && matches!(fault, Fault::Conflict) {
-            fault = Fault::Throttled;
+        if !writes && matches!(fault, SimulatedFault::Conflict) {
+            fault = SimulatedFault::Throttled;
         }
-        if fault == Fault::None || !world.allows(draw.id) {
-            return Fault::None;
+        if fault == SimulatedFault::None || !world.allows(draw.id) {
+            return SimulatedFault::None;
         }
         let node = self.node.number;
         let decision = draw.id;
@@ -199,7 +199,7 @@ impl NodeTable {
         }
         match fault {
             // A request that was sent lands even if its caller freezes or is dropped.
-            Fault::None if writes && draw.happens(250) => {
+            SimulatedFault::None if writes && draw.happens(250) => {
                 let (reply, replied) = tokio::sync::oneshot::channel();
                 tokio::spawn(async move {
                     pause(latency).await;
@@ -207,7 +207,7 @@ impl NodeTable {
                 });
                 replied.await.unwrap_or(Err(TableError::Throttled))
             }
-            Fault::None => {
+            SimulatedFault::None => {
                 let begun = world.elapsed();
                 pause(latency).await;
                 // The caller froze while its request was on the way.
@@ -217,35 +217,35 @@ impl NodeTable {
                 world.with_history(|history| history.is_late = false);
                 reply
             }
-            Fault::FailsBefore => {
+            SimulatedFault::FailsBefore => {
                 pause(latency).await;
                 Err(TableError::Unknown("simulated: never sent".into()))
             }
-            Fault::LosesReply => {
+            SimulatedFault::LosesReply => {
                 pause(latency).await;
                 let _ = act();
                 pause(latency).await;
                 Err(TableError::Unknown("simulated: reply lost".into()))
             }
-            Fault::Silent => {
+            SimulatedFault::Silent => {
                 pause(latency).await;
                 let _ = act();
                 std::future::pending().await
             }
-            Fault::SilentBefore => std::future::pending().await,
-            Fault::Throttled => {
+            SimulatedFault::SilentBefore => std::future::pending().await,
+            SimulatedFault::Throttled => {
                 pause(latency).await;
                 Err(TableError::Throttled)
             }
-            Fault::Conflict => {
+            SimulatedFault::Conflict => {
                 pause(latency).await;
                 Err(TableError::Conflict)
             }
-            Fault::Slow => {
+            SimulatedFault::Slow => {
                 pause(draw.millis(100, 2_000)).await;
                 act()
             }
-            Fault::Late(delay) => {
+            SimulatedFault::Late(delay) => {
                 let busy = world.begin();
                 let world = world.clone();
                 tokio::spawn(async move {

@@ -30,7 +30,7 @@ use webhook_serializer::{
 use super::{
     exclusion::WorkUnderWay,
     handler::{DeliveryTraits, SimulatedHandler, seconds},
-    history::{Call, DeliveryName, Effect, TraceEvent},
+    history::{AppendCall, DeliveryName, PendingEffect, TraceEvent},
     loss::RESTORER,
     mutation::{Mutator, is_of_a_restore},
     node::{Node, NodeSlot, pause},
@@ -38,9 +38,9 @@ use super::{
     queue::NodeQueue,
     random::{RandomStream, actor},
     table::NodeTable,
-    world::{RETRIED_FOR, World, identity, key, name_of, relative},
+    world::{RETRIED_FOR, SimulatedWorld, identity, key, name_of, relative},
 };
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 
 pub use operators::{healthy_operator, run_eraser, run_operator, unblock_and_redrive, with_pending_wake_up};
 pub use workers::run_worker;
@@ -132,7 +132,7 @@ impl Observer for TracingObserver {
     }
 }
 
-pub struct Parts {
+pub struct WorkloadParts {
     store: Store,
     waker: Waker,
     queue: Arc<NodeQueue>,
@@ -142,7 +142,7 @@ pub struct Parts {
     tables: u32,
 }
 
-impl Parts {
+impl WorkloadParts {
     pub fn on(node: &Node) -> Self {
         let mutation = node.world.plan.mutation.filter(|rule| node.number == RESTORER || !is_of_a_restore(*rule));
         let mutator = Mutator::new(mutation);
@@ -173,7 +173,7 @@ impl Parts {
     }
 }
 
-pub async fn run_sender(world: Arc<World>, name: DeliveryName, entity: usize, at: Duration) {
+pub async fn run_sender(world: Arc<SimulatedWorld>, name: DeliveryName, entity: usize, at: Duration) {
     let stream = RandomStream::new(world.plan.seed, actor::DELIVERIES);
     let mut draw = stream.at(name.number);
     world.pause_until(at).await;
@@ -200,17 +200,17 @@ pub async fn run_sender(world: Arc<World>, name: DeliveryName, entity: usize, at
     drop(busy);
 }
 
-fn record_call(world: &World, name: DeliveryName, entity: usize, node: u32) {
+fn record_call(world: &SimulatedWorld, name: DeliveryName, entity: usize, node: u32) {
     let at = world.trace(TraceEvent::Called { name, entity, node });
     world.with_history(|history| {
         let acked = Vec::new();
         let lost = Vec::new();
-        let call = Call { name, entity, called: at, acked, lost, woken: true, broken: false, deferred: false };
+        let call = AppendCall { name, entity, called: at, acked, lost, woken: true, broken: false, deferred: false };
         history.calls.entry(name).or_insert(call).broken = true;
     });
 }
 
-fn record_answer(world: &World, tables: u32, name: DeliveryName, sequence: u64, woken: bool) {
+fn record_answer(world: &SimulatedWorld, tables: u32, name: DeliveryName, sequence: u64, woken: bool) {
     let at = world.trace(TraceEvent::Acked { name, sequence: relative(sequence), woken });
     let entity = world.with_history(|history| history.calls.get(&name).map(|call| call.entity));
     let is_lost = entity.is_some_and(|entity| world.is_lost(tables, entity, sequence));
@@ -241,7 +241,7 @@ pub fn event_time(name: DeliveryName) -> u64 {
 
 const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
 
-pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, number: u32) -> bool {
+pub async fn append(world: &Arc<SimulatedWorld>, name: DeliveryName, entity: usize, number: u32) -> bool {
     if world.is_stopped() {
         // No function runs at present.
         return false;
@@ -249,7 +249,7 @@ pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, numbe
     let slot = NodeSlot::new(world, number * 1000 + name.number);
     let traits = DeliveryTraits::of(world.plan.seed, name.number);
     let node = slot.boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     let received_at = node.env.now();
     let unnamed = traits.is_unnamed(&world.profile).then_some(received_at);
     let identity = identity(name.number, traits.source(), unnamed);
@@ -293,14 +293,14 @@ pub async fn append(world: &Arc<World>, name: DeliveryName, entity: usize, numbe
     }
 }
 
-pub async fn run_exclusive_holder(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_exclusive_holder(world: Arc<SimulatedWorld>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
     let slot = NodeSlot::new(&world, 60 + number);
     let mut draw = RandomStream::new(world.plan.seed, actor::EXCLUSIVE).at(1000 + number);
     let holds = draw.millis(0, 3000);
     let forgets = draw.happens(300);
     let node = slot.boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     let busy = world.begin();
     let failure = slot.worker_failure();
     let visit = hold(&node, &parts, entity, holds, forgets);
@@ -310,7 +310,13 @@ pub async fn run_exclusive_holder(world: Arc<World>, number: u32, entity: usize,
     drop(busy);
 }
 
-async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forgets: bool) -> Result<(), LeaseError> {
+async fn hold(
+    node: &Node,
+    parts: &WorkloadParts,
+    entity: usize,
+    holds: Duration,
+    forgets: bool,
+) -> Result<(), LeaseError> {
     let world = &node.world;
     let leases = Leases::new(parts.store.clone(), "exclusive").kept_for(RETENTION);
     let leases = leases.observed_by(TracingObserver::on(node, &parts.mutator));
@@ -319,8 +325,8 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     let mut guard = leases.acquire(&key(entity), terms).await?;
     let token = guard.lease().token().0;
     world.mark("an exclusive lease is granted");
-    let remembers = world.plan.mutation != Some(Rule::ReceiversIgnoreTokens);
-    let effect = Effect { entity, claimed: token, token, sequence: None, remembers };
+    let remembers = world.plan.mutation != Some(ViolatedRule::ReceiversIgnoreTokens);
+    let effect = PendingEffect { entity, claimed: token, token, sequence: None, remembers };
     let work = WorkUnderWay::begin(node, &key(entity), token);
     world.apply_effect(node, effect);
     guard.hold(node.env.sleep(holds)).await?;
@@ -335,7 +341,7 @@ async fn hold(node: &Node, parts: &Parts, entity: usize, holds: Duration, forget
     Ok(())
 }
 
-pub async fn run_outage(world: Arc<World>, outage: Outage, begin: Duration) {
+pub async fn run_outage(world: Arc<SimulatedWorld>, outage: Outage, begin: Duration) {
     world.pause_until(begin + outage.from).await;
     world.set_out(&outage, true);
     pause(outage.lasts).await;
@@ -343,9 +349,9 @@ pub async fn run_outage(world: Arc<World>, outage: Outage, begin: Duration) {
     world.mark("something was out for long");
 }
 
-pub async fn run_sweep(world: &Arc<World>, number: u32) {
+pub async fn run_sweep(world: &Arc<SimulatedWorld>, number: u32) {
     let node = NodeSlot::new(world, number).boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
     if let Some(Ok(swept)) =

@@ -27,25 +27,28 @@ use webhook_serializer::{
 };
 
 use super::{
-    Plan,
+    SimulationPlan,
     destination::{DestinationOutage, Reaction},
-    history::{AcceptedEffect, DeliveryName, Effect, History, ObservedRow, Start, TraceEvent, TraceLine},
+    history::{
+        AcceptedEffect, DeliveryName, ObservedRow, PendingEffect, RecordedStart, SimulationHistory, TraceEvent,
+        TraceLine,
+    },
     mutation::without_period,
     node::Node,
-    outage::{FailureMode, Outage, Service},
+    outage::{FailureMode, Outage, SimulatedService},
     profile::Profile,
     queue::SimulatedQueue,
     random::DecisionId,
 };
-use loss::{Copied, Lost, Stop};
+use loss::{Copied, Lost, StoppedTime};
 
 pub const EPOCH: u64 = 1_800_000_000_000;
 
 #[derive(Debug, Default)]
-struct Inner {
+struct WorldState {
     trace: Vec<TraceLine>,
     decisions: BTreeSet<DecisionId>,
-    history: History,
+    history: SimulationHistory,
     observed_rows: BTreeMap<usize, ObservedRow>,
     /// For each order, the newest token when it was last held or resumed.
     held_at: BTreeMap<usize, u64>,
@@ -57,12 +60,12 @@ struct Inner {
     destination_outage: Option<DestinationOutage>,
     copied: Option<Copied>,
     lost: Option<Lost>,
-    stop: Stop,
+    stop: StoppedTime,
 }
 
 #[derive(Debug)]
-pub struct World {
-    pub plan: Plan,
+pub struct SimulatedWorld {
+    pub plan: SimulationPlan,
     pub profile: Profile,
     pub start: tokio::time::Instant,
     pub rows: MemoryTable,
@@ -70,11 +73,11 @@ pub struct World {
     goes_on: Notify,
     active: AtomicBool,
     pub busy: AtomicU32,
-    inner: Mutex<Inner>,
+    inner: Mutex<WorldState>,
 }
 
 #[derive(Debug)]
-pub struct Busy(Arc<World>);
+pub struct Busy(Arc<SimulatedWorld>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -120,8 +123,8 @@ pub fn relative(number: u64) -> i64 {
     number as i64 - EPOCH as i64
 }
 
-impl World {
-    pub fn new(plan: Plan) -> Arc<Self> {
+impl SimulatedWorld {
+    pub fn new(plan: SimulationPlan) -> Arc<Self> {
         let profile = match (&plan.profile, plan.focus) {
             (Some(profile), _) => profile.clone(),
             (None, Some(mutation)) => Profile::focused(plan.seed, mutation),
@@ -140,7 +143,7 @@ impl World {
         })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, WorldState> {
         self.inner.lock().expect("no panic under the lock")
     }
 
@@ -178,7 +181,7 @@ impl World {
         }
     }
 
-    pub fn out(&self, services: &[Service], node: u32) -> Option<FailureMode> {
+    pub fn out(&self, services: &[SimulatedService], node: u32) -> Option<FailureMode> {
         let now = self.elapsed();
         let out = |outage: &&Outage| services.contains(&outage.service) && outage.hits(self.plan.seed, node, now);
         self.inner().outages.iter().find(out).map(|outage| outage.how)
@@ -214,7 +217,7 @@ impl World {
         inner.trace.len() - 1
     }
 
-    pub fn with_history<T>(&self, act: impl FnOnce(&mut History) -> T) -> T {
+    pub fn with_history<T>(&self, act: impl FnOnce(&mut SimulationHistory) -> T) -> T {
         act(&mut self.inner().history)
     }
 
@@ -263,7 +266,7 @@ impl World {
             let place = format!("{}/{}", label(entity), relative(sequence));
             inner.history.mistakes.push(format!("{name} is said to be at {place}, where {there} was before"));
         }
-        inner.history.starts.push(Start {
+        inner.history.starts.push(RecordedStart {
             name,
             entity,
             sequence,
@@ -278,8 +281,8 @@ impl World {
         inner.history.starts.len() - 1
     }
 
-    pub fn apply_effect(&self, by: &Node, effect: Effect) -> bool {
-        let Effect { entity, claimed, token, sequence, remembers } = effect;
+    pub fn apply_effect(&self, by: &Node, effect: PendingEffect) -> bool {
+        let PendingEffect { entity, claimed, token, sequence, remembers } = effect;
         let is_newest = by.tables == self.tables() && token == self.observed(entity).token;
         let mut inner = self.inner();
         let seen = inner.seen.entry(entity).or_default();

@@ -29,7 +29,7 @@ const LONGEST_VISIBILITY: Duration = Duration::from_secs(1350);
 const MOST_WAKE_UPS: u64 = 100_000;
 
 #[derive(Debug, Clone)]
-pub struct Message {
+pub struct MemoryMessage {
     pub content: queue::Message,
     pub times: u32,
     sent: Timestamp,
@@ -37,7 +37,7 @@ pub struct Message {
     number: u64,
 }
 
-impl Message {
+impl MemoryMessage {
     pub fn receipt(&self) -> String {
         self.number.to_string()
     }
@@ -68,8 +68,8 @@ pub struct MemoryQueue {
 
 #[derive(Debug, Default)]
 struct Messages {
-    waiting: Vec<Message>,
-    in_flight: Vec<Message>,
+    waiting: Vec<MemoryMessage>,
+    in_flight: Vec<MemoryMessage>,
     /// The number of messages that a receiver is processing.
     at_work: usize,
 }
@@ -79,7 +79,7 @@ impl Messages {
         self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
     }
 
-    fn receive(&mut self, now: Duration) -> Option<Message> {
+    fn receive(&mut self, now: Duration) -> Option<MemoryMessage> {
         let all = self.waiting.iter().chain(&self.in_flight).enumerate();
         let due = all.filter(|(_, message)| message.due <= now);
         let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
@@ -151,7 +151,7 @@ impl MemoryQueue {
     }
 
     /// Waits for the next message. Returns `None` once no message is left or in flight.
-    pub async fn receive(&self) -> Option<Message> {
+    pub async fn receive(&self) -> Option<MemoryMessage> {
         let mut changed = self.changed.subscribe();
         loop {
             let now = self.env.monotonic();
@@ -178,7 +178,7 @@ impl MemoryQueue {
         }
     }
 
-    pub fn receive_due(&self) -> Option<Message> {
+    pub fn receive_due(&self) -> Option<MemoryMessage> {
         self.state().receive(self.env.monotonic())
     }
 
@@ -188,10 +188,10 @@ impl MemoryQueue {
     }
 
     /// Deletes a received message, or keeps it in flight until its visibility timeout ends.
-    pub fn acknowledge(&self, message: Message, acknowledgement: Acknowledgement) {
+    pub fn acknowledge(&self, message: MemoryMessage, acknowledgement: Acknowledgement) {
         let mut state = self.state();
         state.at_work -= 1;
-        let received = |other: &Message| other.number == message.number;
+        let received = |other: &MemoryMessage| other.number == message.number;
         match acknowledgement {
             Acknowledgement::Delete => state.in_flight.retain(|other| !received(other)),
             Acknowledgement::Keep => {
@@ -209,7 +209,7 @@ impl Queue for MemoryQueue {
         let number = self.sent.fetch_add(1, Relaxed);
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
         let due = self.env.monotonic() + Duration::from_secs(queue::delay_seconds(delay));
-        let message = Message { content: message.clone(), times: 0, sent: self.env.now(), due, number };
+        let message = MemoryMessage { content: message.clone(), times: 0, sent: self.env.now(), due, number };
         self.state().waiting.push(message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
@@ -221,7 +221,7 @@ impl Visibility for MemoryQueue {
         self.hidden.fetch_add(1, Relaxed);
         let due = self.env.monotonic() + Duration::from_secs(time.as_millis().div_ceil(1000) as u64);
         let mut state = self.state();
-        let named = |message: &&mut Message| receipts.contains(&message.receipt());
+        let named = |message: &&mut MemoryMessage| receipts.contains(&message.receipt());
         let hidden = state.in_flight.iter_mut().filter(named).map(|message| message.due = due).count();
         drop(state);
         self.changed.send_replace(());

@@ -67,13 +67,13 @@ pub struct List {
 }
 
 #[derive(Debug, Default)]
-struct Entry<'a> {
+struct ListedOrder<'a> {
     lane: Option<&'a Lane>,
     parked: Vec<&'a ParkedDelivery>,
     delay: Option<SourceDelay>,
 }
 
-impl Entry<'_> {
+impl ListedOrder<'_> {
     fn status(&self, now: Timestamp) -> OrderStatus {
         let parked = self.parked.iter().map(|one| (&one.entity, one.sequence, one.error.as_str()));
         let parked = ParkedDeliveries::of(parked);
@@ -113,8 +113,8 @@ impl Entry<'_> {
     }
 }
 
-async fn add_delays(entries: &mut [(&EntityKey, Entry<'_>)], deployment: &Deployment) {
-    let is_waiting = |entry: &Entry<'_>| entry.lane.is_some_and(|lane| !lane.state.is_empty());
+async fn add_delays(entries: &mut [(&EntityKey, ListedOrder<'_>)], deployment: &Deployment) {
+    let is_waiting = |entry: &ListedOrder<'_>| entry.lane.is_some_and(|lane| !lane.state.is_empty());
     if !entries.iter().any(|(_, entry)| is_waiting(entry)) {
         return;
     }
@@ -196,8 +196,8 @@ impl List {
         entries.into_iter().take(self.limit as usize).map(|(entity, _)| entity.clone()).collect()
     }
 
-    fn entries<'a>(&self, seen: &'a Overview, filter: &Filter) -> Vec<(&'a EntityKey, Entry<'a>)> {
-        let mut entries: BTreeMap<&EntityKey, Entry<'_>> = BTreeMap::new();
+    fn entries<'a>(&self, seen: &'a Overview, filter: &Filter) -> Vec<(&'a EntityKey, ListedOrder<'a>)> {
+        let mut entries: BTreeMap<&EntityKey, ListedOrder<'_>> = BTreeMap::new();
         for lane in &seen.lanes {
             if self.takes(lane) && filter.takes(lane.source.as_ref(), lane.error(), lane.since()) {
                 entries.entry(&lane.state.entity).or_default().lane = Some(lane);
@@ -219,7 +219,7 @@ impl List {
         entries
     }
 
-    fn print(&self, entries: &[(&EntityKey, Entry<'_>)], deployment: &Deployment) {
+    fn print(&self, entries: &[(&EntityKey, ListedOrder<'_>)], deployment: &Deployment) {
         let now = deployment.env.now();
         let time = if self.is_unfiltered() { ">active" } else { ">since" };
         let mut table = Table::new(&["order", "state", ">waiting", time, "source", "why", "next"]);

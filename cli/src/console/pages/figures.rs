@@ -69,7 +69,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
     let per = length / STEPS as u32;
     let deliveries = format!("deliveries in {}", duration(per));
     let failures = format!("attempts in {}", duration(per));
-    let lag = |step: &Step| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags));
+    let lag = |step: &ChartStep| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags));
     // Rows do not show what was accepted.
     let accepted = shared
         .watched
@@ -106,7 +106,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Step {
+struct ChartStep {
     accepted: u32,
     settled: u32,
     failed: u32,
@@ -115,7 +115,7 @@ struct Step {
 }
 
 struct Rates {
-    steps: BTreeMap<String, [Step; STEPS]>,
+    steps: BTreeMap<String, [ChartStep; STEPS]>,
     now: u64,
     length: Duration,
     /// The time since which all events are counted, in milliseconds since the Unix epoch. Earlier steps of the chart
@@ -124,11 +124,11 @@ struct Rates {
 }
 
 impl Rates {
-    fn at(&mut self, source: &str, at: u64) -> Option<&mut Step> {
+    fn at(&mut self, source: &str, at: u64) -> Option<&mut ChartStep> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);
         let step = at.checked_sub(from)? * STEPS as u64 / length.max(1);
-        let steps = self.steps.entry(source.to_owned()).or_insert([Step::default(); STEPS]);
+        let steps = self.steps.entry(source.to_owned()).or_insert([ChartStep::default(); STEPS]);
         steps.get_mut(usize::try_from(step).ok()?.min(STEPS - 1))
     }
 
@@ -179,7 +179,7 @@ impl Rates {
 
     /// Returns the index of the first step whose counts are known. Rows keep only the newest receipts, so the counts of
     /// earlier steps may be too low.
-    fn first_known(&self, steps: &[Step; STEPS]) -> usize {
+    fn first_known(&self, steps: &[ChartStep; STEPS]) -> usize {
         let Some(since) = self.known_since else {
             return steps.iter().position(|step| step.settled > 0).unwrap_or(STEPS);
         };
@@ -188,14 +188,14 @@ impl Rates {
         usize::try_from(at).unwrap_or(STEPS)
     }
 
-    fn lines(&self, value: impl Fn(&Step) -> Option<f64>) -> Vec<Line> {
+    fn lines(&self, value: impl Fn(&ChartStep) -> Option<f64>) -> Vec<Line> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));
         busiest.truncate(SOURCES);
         busiest.sort_by_key(|(name, _)| *name);
-        let line = |(name, steps): (&String, &[Step; STEPS])| {
+        let line = |(name, steps): (&String, &[ChartStep; STEPS])| {
             let first = self.first_known(steps);
-            let value = |(at, step): (usize, &Step)| value(step).filter(|_| at >= first);
+            let value = |(at, step): (usize, &ChartStep)| value(step).filter(|_| at >= first);
             Line { name: name.clone(), values: steps.iter().enumerate().map(value).collect() }
         };
         busiest.into_iter().map(line).collect()

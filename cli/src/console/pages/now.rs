@@ -167,35 +167,35 @@ fn all(count: u64, is_part: bool) -> String {
 }
 
 #[derive(Clone, Copy)]
-enum Entry<'a> {
+enum NowEntry<'a> {
     Order(&'a Lane),
     Parked(&'a ParkedDelivery),
 }
 
-impl Entry<'_> {
+impl NowEntry<'_> {
     fn since(&self) -> Option<Timestamp> {
         match self {
-            Entry::Order(lane) => lane.since(),
-            Entry::Parked(aside) => aside.since,
+            NowEntry::Order(lane) => lane.since(),
+            NowEntry::Parked(aside) => aside.since,
         }
     }
 
     fn entity(&self) -> &EntityKey {
         match self {
-            Entry::Order(lane) => &lane.state.entity,
-            Entry::Parked(aside) => &aside.entity,
+            NowEntry::Order(lane) => &lane.state.entity,
+            NowEntry::Parked(aside) => &aside.entity,
         }
     }
 }
 
-fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
+fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
     html! {
         table.rows {
             thead { tr { th { "Order" } th { "State" } th.n { "Since" } th { "Reason" } } }
             tbody {
                 @for entry in entries {
                     @match entry {
-                        Entry::Order(lane) => {
+                        NowEntry::Order(lane) => {
                             tr {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
                                 td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) " waiting" } } }
@@ -203,7 +203,7 @@ fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
                                 td { (timed(&lane.status(None, now).summary())) }
                             }
                         }
-                        Entry::Parked(one) => {
+                        NowEntry::Parked(one) => {
                             tr {
                                 td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (position(one.sequence)) } }
                                 td { (badge("parked")) " " span.dim { (one.topic) } }
@@ -219,11 +219,11 @@ fn listed(entries: &[Entry<'_>], now: Timestamp) -> Markup {
 }
 
 fn oldest(reading: &Reading, now: Timestamp) -> Markup {
-    let mut entries: BTreeMap<(Timestamp, &EntityKey), Entry<'_>> = BTreeMap::new();
+    let mut entries: BTreeMap<(Timestamp, &EntityKey), NowEntry<'_>> = BTreeMap::new();
     for lane in &reading.overview.lanes {
-        entries.extend(lane.since().map(|since| ((since, &lane.state.entity), Entry::Order(lane))));
+        entries.extend(lane.since().map(|since| ((since, &lane.state.entity), NowEntry::Order(lane))));
     }
-    let oldest: Vec<Entry<'_>> = entries.into_values().take(OLDEST).collect();
+    let oldest: Vec<NowEntry<'_>> = entries.into_values().take(OLDEST).collect();
     html! {
         @if !oldest.is_empty() {
             h2 { "Waiting longest" }
@@ -249,7 +249,7 @@ impl Selection {
             && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
     }
 
-    fn entries<'a>(&self, reading: &'a Reading) -> Vec<Entry<'a>> {
+    fn entries<'a>(&self, reading: &'a Reading) -> Vec<NowEntry<'a>> {
         let seen = &reading.overview;
         let lanes = seen.lanes.iter().filter(|lane| {
             lane.kind.as_str() == self.state
@@ -258,7 +258,7 @@ impl Selection {
         let aside = seen.parked.iter().filter(|one| {
             self.state == Kind::Parked.as_str() && self.includes(Some(one.source.as_str()), Some(&one.error))
         });
-        let mut entries: Vec<Entry<'a>> = lanes.map(Entry::Order).chain(aside.map(Entry::Parked)).collect();
+        let mut entries: Vec<NowEntry<'a>> = lanes.map(NowEntry::Order).chain(aside.map(NowEntry::Parked)).collect();
         entries.sort_by(|left, right| (left.since(), left.entity()).cmp(&(right.since(), right.entity())));
         entries
     }

@@ -45,12 +45,12 @@ pub struct Redrive {
 /// Each call is atomic, and its changes are stored when the call returns. If a waiting call of
 /// [`receive`](Self::receive) is dropped, no message is taken.
 pub struct Queues {
-    state: Mutex<State>,
+    state: Mutex<QueuesState>,
     clock: Arc<dyn Clock>,
     faults: Faults,
 }
 
-struct State {
+struct QueuesState {
     store: Store,
     queues: HashMap<String, Queue>,
     deliveries: u32,
@@ -102,7 +102,7 @@ impl Queues {
     }
 
     fn on(store: Store, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
-        let state = State { store, queues: HashMap::new(), deliveries: 0 };
+        let state = QueuesState { store, queues: HashMap::new(), deliveries: 0 };
         let this = Self { state: Mutex::new(state), clock: Arc::new(WallClock), faults: Faults::default() };
         for each in settings {
             this.put(each)?;
@@ -290,12 +290,12 @@ impl Queues {
     }
 
     /// Locks the state. Poisoning is ignored, because a panic under the lock leaves the state of the last commit.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueuesState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl QueuesState {
     fn queue(&self, name: &str) -> Result<&Queue, QueueError> {
         self.queues.get(name).ok_or_else(QueueError::no_such_queue)
     }

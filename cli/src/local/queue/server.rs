@@ -64,15 +64,15 @@ fn one() -> usize {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Batch {
+struct BatchRequest {
     queue_url: String,
     #[serde(default)]
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Entry {
+struct BatchEntry {
     id: String,
     receipt_handle: String,
     #[serde(default)]
@@ -190,8 +190,8 @@ impl Server {
 
     fn batch(
         &self,
-        request: Batch,
-        apply: impl Fn(&str, &Entry) -> Result<(), QueueError>,
+        request: BatchRequest,
+        apply: impl Fn(&str, &BatchEntry) -> Result<(), QueueError>,
     ) -> Result<Value, QueueError> {
         let queue = name_in(&request.queue_url);
         self.queues.visibility_timeout(queue)?;

@@ -91,37 +91,37 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct Order {
+    struct ShopOrder {
         #[serde(rename = "id")]
         _id: u64,
         #[serde(rename = "line_items")]
-        _line_items: Vec<Line>,
+        _line_items: Vec<ShopOrderLine>,
         #[serde(default, rename = "state")]
-        _state: Option<State>,
+        _state: Option<ShopOrderState>,
         #[serde(default, rename = "totals")]
         _totals: BTreeMap<String, u64>,
     }
 
     #[derive(Debug, Deserialize)]
-    struct Line {
+    struct ShopOrderLine {
         #[serde(rename = "price")]
         _price: String,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    enum State {
+    enum ShopOrderState {
         Open,
         Paid,
     }
 
     fn refused(body: &str) -> String {
-        parse::<Order>(body.as_bytes()).unwrap_err().to_string()
+        parse::<ShopOrder>(body.as_bytes()).unwrap_err().to_string()
     }
 
     #[test]
     fn error_of_invalid_body_names_field_and_expected_type() {
-        parse::<Order>(br#"{"id": 1, "line_items": [{"price": "5.00"}], "state": "paid"}"#).unwrap();
+        parse::<ShopOrder>(br#"{"id": 1, "line_items": [{"price": "5.00"}], "state": "paid"}"#).unwrap();
         for (body, expected) in [
             (
                 r#"{"id": 1, "line_items": [{"price": "5"}, {"price": "5"}, {"price": null}]}"#,

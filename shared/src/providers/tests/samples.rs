@@ -24,32 +24,32 @@ struct FunctionUrlEvent {
     raw_path: String,
     raw_query_string: String,
     headers: BTreeMap<String, String>,
-    request_context: RequestContext,
+    request_context: SampleContext,
     body: String,
     is_base64_encoded: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RequestContext {
-    http: Http,
+struct SampleContext {
+    http: SampleHttp,
     time_epoch: u64,
 }
 
 #[derive(Deserialize)]
-struct Http {
+struct SampleHttp {
     method: String,
     path: String,
 }
 
-struct Sample {
+struct SignedSample {
     source: Arc<Source>,
     headers: Headers,
     body: Vec<u8>,
     at: Timestamp,
 }
 
-impl Sample {
+impl SignedSample {
     fn verify(&self) -> Result<Verified, Unverified> {
         self.verify_with(&self.headers, &self.body, self.at)
     }
@@ -81,18 +81,18 @@ fn sources() -> Sources {
 
 fn generic() -> Generic {
     #[derive(Deserialize)]
-    struct Document {
-        sources: BTreeMap<String, Entry>,
+    struct SampleDocument {
+        sources: BTreeMap<String, SampleSource>,
     }
     #[derive(Deserialize)]
-    struct Entry {
+    struct SampleSource {
         generic: Option<Generic>,
     }
-    let document: Document = toml::from_str(&read("sources.toml")).unwrap();
+    let document: SampleDocument = toml::from_str(&read("sources.toml")).unwrap();
     document.sources.into_values().find_map(|entry| entry.generic).unwrap()
 }
 
-fn sample(name: &str) -> Sample {
+fn sample(name: &str) -> SignedSample {
     let event: FunctionUrlEvent = serde_json::from_str(&read(name)).unwrap();
     assert_eq!((event.version.as_str(), event.request_context.http.method.as_str()), ("2.0", "POST"), "{name}");
     assert_eq!(event.raw_path, event.request_context.http.path, "{name}");
@@ -101,7 +101,7 @@ fn sample(name: &str) -> Sample {
     let source = sources.get(event.raw_path.strip_prefix("/webhooks/").unwrap()).unwrap();
     let body = if event.is_base64_encoded { STANDARD.decode(event.body).unwrap() } else { event.body.into_bytes() };
     assert_eq!(event.headers["content-length"], body.len().to_string(), "{name}");
-    Sample {
+    SignedSample {
         source: source.clone(),
         headers: event.headers.into_iter().collect::<Headers>().with_query(event.raw_query_string),
         body,
@@ -197,7 +197,7 @@ fn each_sample_yields_the_expected_webhook_fields() {
 #[test]
 fn signing_each_sample_reproduces_the_signature_headers() {
     for name in deliveries() {
-        let Sample { source, headers, body, at } = sample(&name);
+        let SignedSample { source, headers, body, at } = sample(&name);
         assert_eq!(source.query().unwrap_or_else(|| headers.query().to_owned()), headers.query(), "{name}");
         // Shippo either signs or puts a token into the URL, as in this sample.
         if name == "shippo-track-updated-token.json" {

@@ -18,13 +18,13 @@ use super::{
         history::TraceEvent,
         node::{NodeSlot, pause},
         random::{Draw, RandomStream, actor},
-        world::{World, key, name_of},
+        world::{SimulatedWorld, key, name_of},
     },
-    PATIENCE, Parts, record_answer, record_call,
+    PATIENCE, WorkloadParts, record_answer, record_call,
 };
-use crate::rules::Rule;
+use crate::rules::ViolatedRule;
 
-pub async fn run_operator(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_operator(world: Arc<SimulatedWorld>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
     let busy = world.begin();
     let stream = RandomStream::new(world.plan.seed, actor::OPERATOR);
@@ -40,21 +40,21 @@ pub async fn run_operator(world: Arc<World>, number: u32, entity: usize, at: Dur
     drop(busy);
 }
 
-pub async fn run_eraser(world: Arc<World>, number: u32, entity: usize, at: Duration) {
+pub async fn run_eraser(world: Arc<SimulatedWorld>, number: u32, entity: usize, at: Duration) {
     world.pause_until(at).await;
     if !world.profile.may_erase() {
         return;
     }
     let busy = world.begin();
     let node = NodeSlot::new(&world, 700 + number).boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     erase(&world, &parts, &parts.operator(), entity).await;
     drop(busy);
 }
 
-async fn operator_visit(world: &Arc<World>, place: u32, entity: usize, decision: u32, may_erase: bool) {
+async fn operator_visit(world: &Arc<SimulatedWorld>, place: u32, entity: usize, decision: u32, may_erase: bool) {
     let node = NodeSlot::new(world, place).boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     let operator = parts.operator();
     let mut draw = RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision);
     let wanted = key(entity);
@@ -81,7 +81,7 @@ async fn operator_visit(world: &Arc<World>, place: u32, entity: usize, decision:
     }
 }
 
-async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize) {
+async fn erase(world: &Arc<SimulatedWorld>, parts: &WorkloadParts, operator: &Operator, entity: usize) {
     let observed = world.observed(entity);
     if !observed.present {
         // The row was erased or purged earlier; this erase removes the rest.
@@ -96,7 +96,7 @@ async fn erase(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: u
     }
 }
 
-async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decision: u32) {
+async fn hold_and_skip(world: &Arc<SimulatedWorld>, parts: &WorkloadParts, entity: usize, decision: u32) {
     let mut draw = RandomStream::new(world.plan.seed, actor::OPERATOR).at(decision);
     let operator = parts.operator().because(Reason::new("ada", "to see it"));
     let wanted = key(entity);
@@ -120,7 +120,7 @@ async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decisio
     }
     // The other mutations run without rewinds, because their known seeds were found before there were
     // rewinds.
-    if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == Rule::RepeatsItself) {
+    if world.profile.rewinds > 0 && world.plan.mutation.is_none_or(|rule| rule == ViolatedRule::RepeatsItself) {
         runs_again(
             world,
             parts,
@@ -135,7 +135,13 @@ async fn hold_and_skip(world: &Arc<World>, parts: &Parts, entity: usize, decisio
     }
 }
 
-async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, entity: usize, mut draw: Draw) {
+async fn runs_again(
+    world: &Arc<SimulatedWorld>,
+    parts: &WorkloadParts,
+    operator: &Operator,
+    entity: usize,
+    mut draw: Draw,
+) {
     if !draw.happens(world.profile.rewinds) || !world.allows(draw.id) {
         return;
     }
@@ -159,7 +165,7 @@ async fn runs_again(world: &Arc<World>, parts: &Parts, operator: &Operator, enti
 /// Runs an operation that sends its wake-up last. If the operation fails, only the sweep finds the waiting
 /// deliveries.
 pub async fn with_pending_wake_up<T>(
-    world: &Arc<World>,
+    world: &Arc<SimulatedWorld>,
     entity: usize,
     work: impl Future<Output = Result<T, OperatorError>>,
 ) -> Option<T> {
@@ -173,7 +179,7 @@ pub async fn with_pending_wake_up<T>(
     done.ok()
 }
 
-pub async fn unblock_and_redrive(world: &Arc<World>, parts: &Parts, entity: usize, node: u32) {
+pub async fn unblock_and_redrive(world: &Arc<SimulatedWorld>, parts: &WorkloadParts, entity: usize, node: u32) {
     let wanted = key(entity);
     let operator = &parts.operator();
     with_pending_wake_up(world, entity, operator.unblock(&wanted)).await;
@@ -197,8 +203,8 @@ pub async fn unblock_and_redrive(world: &Arc<World>, parts: &Parts, entity: usiz
     }
 }
 
-pub fn healthy_operator(world: &Arc<World>) -> Operator {
+pub fn healthy_operator(world: &Arc<SimulatedWorld>) -> Operator {
     let node = NodeSlot::new(world, 99).boot();
-    let parts = Parts::on(&node);
+    let parts = WorkloadParts::on(&node);
     parts.operator()
 }

@@ -9,18 +9,18 @@ use super::{
         handler::seconds,
         history::TraceEvent,
         node::{Node, NodeSlot, pause},
-        queue::{Receipt, is_deferred},
+        queue::{SimulatedReceipt, is_deferred},
         random::{Draw, RandomStream, actor},
-        world::{World, entity_number},
+        world::{SimulatedWorld, entity_number},
     },
-    Parts,
+    WorkloadParts,
 };
 
-pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
+pub async fn run_worker(world: Arc<SimulatedWorld>, number: u32, until: Duration) {
     let slot = NodeSlot::new(&world, number);
     'booting: loop {
         let node = slot.boot();
-        let parts = Parts::on(&node);
+        let parts = WorkloadParts::on(&node);
         let mut worker = parts.worker(&node);
         loop {
             if world.running_time() >= until {
@@ -65,7 +65,7 @@ pub async fn run_worker(world: Arc<World>, number: u32, until: Duration) {
 }
 
 /// Returns the time until the queue has a message again.
-fn idle_time(world: &World) -> Duration {
+fn idle_time(world: &SimulatedWorld) -> Duration {
     match world.queue.next_at() {
         Some(at) if at > world.elapsed() => at - world.elapsed(),
         Some(_) => Duration::from_millis(1),
@@ -77,9 +77,9 @@ fn idle_time(world: &World) -> Duration {
 async fn process(
     slot: &NodeSlot,
     node: &Node,
-    parts: &Parts,
+    parts: &WorkloadParts,
     worker: &Worker,
-    received: &[Receipt],
+    received: &[SimulatedReceipt],
 ) -> Option<BatchResponse> {
     let world = &node.world;
     let number = node.number;
@@ -123,10 +123,10 @@ async fn process(
 
 /// Deletes the messages of a batch except the failed ones, as Lambda does.
 fn acknowledge(
-    world: &World,
+    world: &SimulatedWorld,
     number: u32,
-    parts: &Parts,
-    received: &[Receipt],
+    parts: &WorkloadParts,
+    received: &[SimulatedReceipt],
     response: &BatchResponse,
     draw: &mut Draw,
 ) {
@@ -143,10 +143,10 @@ fn acknowledge(
     }
 }
 
-struct ReceivedWakeUps(Arc<World>, Vec<usize>);
+struct ReceivedWakeUps(Arc<SimulatedWorld>, Vec<usize>);
 
 impl ReceivedWakeUps {
-    fn of(world: &Arc<World>, received: &[Receipt]) -> Self {
+    fn of(world: &Arc<SimulatedWorld>, received: &[SimulatedReceipt]) -> Self {
         let wake_ups = received.iter().filter(|receipt| !is_deferred(&receipt.body));
         let entities: Vec<usize> = wake_ups.map(|receipt| entity_number(&receipt.entity)).collect();
         world.with_history(|history| {

@@ -11,13 +11,13 @@ use webhook_serializer::protocol::{
 
 use super::{
     super::{
-        attempt_audit::Change,
-        history::{Call, ObservedRow, Rewound, SettledRecord, TraceEvent, TraceLine},
+        attempt_audit::AuditedChange,
+        history::{AppendCall, ObservedRow, RecordedRewind, SettledRecord, TraceEvent, TraceLine},
         loss::RESTORER,
-        outage::Service,
+        outage::SimulatedService,
         workload::RETENTION,
     },
-    Inner, World, key, label, relative,
+    SimulatedWorld, WorldState, key, label, relative,
 };
 
 /// A write to an entity's row that landed, and the row as it was observed before.
@@ -48,7 +48,7 @@ fn is_on_hold(row: &Row) -> bool {
 }
 
 impl<'a> RowChange<'a> {
-    fn of(world: &World, node: u32, entity: usize, was: Option<&'a Row>, row: &'a Row) -> Self {
+    fn of(world: &SimulatedWorld, node: u32, entity: usize, was: Option<&'a Row>, row: &'a Row) -> Self {
         let number = |name| row.number(name).unwrap_or(0);
         let old = world.observed(entity);
         let recent = EntityState::parse(row).map(|state| state.recent).unwrap_or_default();
@@ -150,7 +150,7 @@ impl<'a> RowChange<'a> {
     }
 }
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn changed(&self, node: u32, entity: usize, before: Option<Row>, row: &Row) {
         let change = RowChange::of(self, node, entity, before.as_ref(), row);
         let RowChange { how, head, tail, token, .. } = change;
@@ -176,14 +176,14 @@ impl World {
             inner.history.forced.push((key(entity), token));
         }
         if how == "set back" {
-            let rewound = Rewound { entity, from: head + 1, through: change.old.head, token, at };
+            let rewound = RecordedRewind { entity, from: head + 1, through: change.old.head, token, at };
             mistakes.extend(inner.history.record_rewind(rewound));
         }
         let name = change.last.as_ref().and_then(|receipt| inner.history.names.get(&receipt.identity?).copied());
         let is_of_another_period =
             name.is_some_and(|name| inner.history.names.values().filter(|other| **other == name).count() > 2);
         let again = inner.history.decided_last((entity, head)).map(|before| before.settlement.clone());
-        let attempt = Change {
+        let attempt = AuditedChange {
             again: again.filter(|_| how == "settled"),
             entity,
             node,
@@ -194,7 +194,7 @@ impl World {
             is_late: inner.history.is_late,
             is_restoring: node == RESTORER,
             clocks_lie: self.profile.takes_over_live_leases(),
-            is_mute: inner.outages.iter().any(|outage| outage.service == Service::EntityWrites),
+            is_mute: inner.outages.iter().any(|outage| outage.service == SimulatedService::EntityWrites),
             time: at_time,
             seed: self.plan.seed,
         };
@@ -252,14 +252,15 @@ impl World {
             {
                 return None;
             }
-            let waits = |call: &&Call| call.entity == entity && call.acked.iter().any(|(_, sequence)| *sequence > head);
+            let waits =
+                |call: &&AppendCall| call.entity == entity && call.acked.iter().any(|(_, sequence)| *sequence > head);
             let call = history.calls.values().find(waits)?;
             Some(format!("stuck: {} was answered 2xx and waits, and no wake-up is left to find it", call.name))
         })
     }
 }
 
-impl Inner {
+impl WorldState {
     /// Records the settlements of a change, and returns the mistakes in them.
     fn record_settled(&mut self, change: &RowChange<'_>, at: usize, at_time: Duration) -> Vec<String> {
         let RowChange { entity, node, head, by_hand, newly, old, .. } = change;

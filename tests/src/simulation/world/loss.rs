@@ -18,11 +18,11 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        history::{History, ObservedRow, SettledRecord, TraceEvent},
+        history::{ObservedRow, SettledRecord, SimulationHistory, TraceEvent},
         loss::RESTORER,
         node::pause,
     },
-    EPOCH, World, entity_number, is_job, label, number_of, relative,
+    EPOCH, SimulatedWorld, entity_number, is_job, label, number_of, relative,
 };
 
 #[derive(Debug)]
@@ -53,13 +53,13 @@ impl Lost {
 }
 
 #[derive(Debug, Default)]
-pub struct Stop {
+pub struct StoppedTime {
     since: Option<Duration>,
     lasted: Duration,
     tables: u32,
 }
 
-impl World {
+impl SimulatedWorld {
     pub fn tables(&self) -> u32 {
         self.inner().stop.tables
     }
@@ -248,7 +248,7 @@ impl World {
     }
 }
 
-impl History {
+impl SimulationHistory {
     /// Forgets settlements and answers that the copy does not have.
     fn record_loss(&mut self, lost: &Lost, copied: &Copied, at: usize) {
         let decided = copied.decided.clone();

@@ -11,14 +11,14 @@ use webhook_serializer::protocol::{
 
 use super::{
     super::{
-        history::{Erased, TraceEvent},
+        history::{RecordedErasure, TraceEvent},
         jobs,
         random::RandomStream,
     },
-    World, is_job, key, number_of, relative,
+    SimulatedWorld, is_job, key, number_of, relative,
 };
 
-impl World {
+impl SimulatedWorld {
     pub fn write(&self, node: u32, write: &Write) -> Result<Written, TableError> {
         let before = (write.key.table == TableName::Entities).then(|| self.read(&write.key));
         let written = self.rows.write(write).now_or_never().expect("ready")?;
@@ -65,7 +65,7 @@ impl World {
         self.trace(TraceEvent::Operator { entity, how: "erases" });
         self.mark("an entity is erased");
         let time = self.elapsed();
-        self.inner().history.erased.push(Erased { entity, through, time });
+        self.inner().history.erased.push(RecordedErasure { entity, through, time });
     }
 
     pub fn forget_settled(&self, entity: usize) {
