@@ -7,7 +7,7 @@ pub mod reference;
 mod shown;
 mod text;
 
-pub use change::{Change, Changed, accepted, apply, fits};
-pub use place::{Found, Place, Written, read_text};
+pub use change::{ChangeOutcome, DocumentChange, accepted, apply, fits};
+pub use place::{DocumentPlace, DocumentWrite, FoundDocument, read_text};
 pub use shown::difference;
 pub use text::Text;

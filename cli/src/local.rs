@@ -45,7 +45,7 @@ use webhook_serializer::{
 
 use crate::local::samples::DevelopmentKeys;
 
-pub use engines::{Engines, MAX_RECEIVES, QUEUE, Served, TOTALS_TABLE};
+pub use engines::{EnginePorts, Engines, MAX_RECEIVES, QUEUE, TOTALS_TABLE};
 pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
@@ -66,7 +66,7 @@ pub const SLOTS: usize = 80;
 pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct LocalOptions {
     pub data: Option<PathBuf>,
     pub port: u16,
     pub workers: NonZeroUsize,
@@ -79,7 +79,7 @@ pub struct Options {
 }
 
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalRun {
     pub engines: Engines,
     pub webhooks: SocketAddr,
     sources: LiveSources,
@@ -100,9 +100,9 @@ fn keys(samples: bool, env: Env) -> PublishedKeys {
     }
 }
 
-impl Local {
+impl LocalRun {
     /// Starts the embedded DynamoDB and queue, the endpoint and the scheduler, but no workers.
-    pub async fn start(mut options: Options, observer: Arc<dyn Observer>) -> Result<Self> {
+    pub async fn start(mut options: LocalOptions, observer: Arc<dyn Observer>) -> Result<Self> {
         let own = options.scheduler.take();
         let samples = options.samples;
         let file = options.sources_file.take();
@@ -130,7 +130,7 @@ impl Local {
     /// queue and the schedule. The HTTP endpoint takes no webhooks. It serves only the functions' environment
     /// variables, under `GET /local`.
     pub async fn start_without_functions(
-        options: Options,
+        options: LocalOptions,
         observer: Arc<dyn Observer>,
         invoker: Invoker,
     ) -> Result<Self> {
@@ -145,13 +145,13 @@ impl Local {
         Ok(local)
     }
 
-    async fn start_engines(options: Options, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
+    async fn start_engines(options: LocalOptions, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
         let engines = Engines::start(options.data.as_deref()).await?;
         let listener = TcpListener::bind(("127.0.0.1", options.port))
             .await
             .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
         let webhooks = listener.local_addr()?;
-        let Options { sources, drain, workers, .. } = options;
+        let LocalOptions { sources, drain, workers, .. } = options;
         let stop = watch::Sender::new(false);
         let tasks = JoinSet::new();
         let at_work = AtWork::default();
@@ -265,7 +265,7 @@ fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)
 #[cfg(test)]
 mod tests {
     use webhook_serializer::{
-        functions::ingest::Request,
+        functions::ingest::HttpRequest,
         providers::{self, Keys, Unverified, Verified},
         sources::Sources,
         time::Timestamp,
@@ -281,7 +281,7 @@ mod tests {
             include_str!("../events/adobe-io-events-sales-order.json"),
             include_str!("../events/shipstation-v2-track.json"),
         ] {
-            let event: Request = serde_json::from_str(event).expect("an event");
+            let event: HttpRequest = serde_json::from_str(event).expect("an event");
             let source = sources.get(event.source().expect("a webhook")).expect("it is configured");
             let headers = event.headers();
             let body = event.bytes().expect("a body");

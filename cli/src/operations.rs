@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use webhook_serializer::{
     leases::LeaseError,
-    operator::{Operator, OperatorError, PutBack, Rewinding, Rewound, Skipped, StateChange},
+    operator::{Operator, OperatorError, PutBack, RewindOutcome, Rewinding, SkipOutcome, StateChange},
     protocol::{
         entity::{EntityKey, Sequence},
         inbox::Unblocked,
@@ -20,14 +20,14 @@ use crate::{
     view::{
         delivery::delivery_json,
         order_status::{Kind, NextCommand},
-        overview::{Lane, ParkedDelivery},
+        overview::{OrderSummary, ParkedDelivery},
         position::marked,
     },
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    Resume(Stop),
+    Resume(StopKind),
     Retry,
     Skip,
     EndRewind,
@@ -38,14 +38,14 @@ pub enum Verb {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopKind {
     Any,
     Block,
     Hold,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct OperationTarget {
     pub order: EntityKey,
     pub sequence: Option<Sequence>,
 }
@@ -60,7 +60,7 @@ pub enum Effect {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct OperationOutcome {
     pub effect: Effect,
     pub sentence: String,
     pub next: Vec<NextCommand>,
@@ -72,7 +72,7 @@ pub struct Outcome {
     is_undecided: bool,
 }
 
-impl Outcome {
+impl OperationOutcome {
     fn new(effect: Effect, sentence: String, json: Value) -> Self {
         let next = Vec::new();
         Self { effect, sentence, next, json, is_unknown: false, stays_stopped: false, is_undecided: false }
@@ -108,7 +108,7 @@ impl Tally {
 impl Verb {
     /// The operations that the console offers, in the order of their buttons.
     pub const ALL: [Self; 8] = [
-        Self::Resume(Stop::Any),
+        Self::Resume(StopKind::Any),
         Self::Retry,
         Self::Skip,
         Self::EndRewind,
@@ -146,11 +146,11 @@ impl Verb {
 
     pub fn description(self) -> &'static str {
         match self {
-            Self::Resume(Stop::Hold) => "The holds end: waiting deliveries are handled, in order.",
-            Self::Resume(Stop::Block) => {
+            Self::Resume(StopKind::Hold) => "The holds end: waiting deliveries are handled, in order.",
+            Self::Resume(StopKind::Block) => {
                 "Each blocked delivery is tried again, and its attempts are counted from zero. If an order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order."
             }
-            Self::Resume(Stop::Any) => {
+            Self::Resume(StopKind::Any) => {
                 "A blocked delivery is tried again, and its attempts are counted from zero. If the order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order. A hold ends."
             }
             Self::Retry => {
@@ -194,8 +194,8 @@ impl Verb {
     }
 
     /// Runs this operation for one order or delivery. After an error, the operation may have taken effect.
-    pub async fn act(self, operator: &Operator, target: &Target) -> Result<Outcome, OperatorError> {
-        let Target { order, sequence } = target;
+    pub async fn act(self, operator: &Operator, target: &OperationTarget) -> Result<OperationOutcome, OperatorError> {
+        let OperationTarget { order, sequence } = target;
         let outcome = match (self, sequence) {
             (Self::Resume(stop), _) => resume(operator, order, stop).await?,
             (Self::Retry, _) => retry(order, operator.retry(order).await?),
@@ -245,8 +245,8 @@ impl Verb {
 pub async fn run(
     verb: Verb,
     operator: &Operator,
-    targets: &[Target],
-    mut report: impl FnMut(&Target, Outcome) -> bool,
+    targets: &[OperationTarget],
+    mut report: impl FnMut(&OperationTarget, OperationOutcome) -> bool,
 ) -> Result<(), OperatorError> {
     let mut undecided: BTreeSet<&EntityKey> = BTreeSet::new();
     for target in targets {
@@ -264,15 +264,15 @@ pub async fn run(
     Ok(())
 }
 
-pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a Lane>) -> Vec<Target> {
-    let takes = |lane: &&Lane| match verb {
-        Verb::Resume(Stop::Hold) => lane.kind == Kind::OnHold,
+pub fn orders<'a>(verb: Verb, lanes: impl Iterator<Item = &'a OrderSummary>) -> Vec<OperationTarget> {
+    let takes = |lane: &&OrderSummary| match verb {
+        Verb::Resume(StopKind::Hold) => lane.kind == Kind::OnHold,
         Verb::Resume(_) => lane.kind == Kind::Blocked,
         Verb::Retry => matches!(lane.kind, Kind::Failing | Kind::Unavailable),
         Verb::Skip => lane.kind == Kind::Blocked && lane.state.blocked != Some(BlockReason::Expired),
         _ => false,
     };
-    let target = |lane: &Lane| Target {
+    let target = |lane: &OrderSummary| OperationTarget {
         order: lane.state.entity.clone(),
         sequence: verb.takes_deliveries().then(|| lane.state.next()),
     };
@@ -298,8 +298,8 @@ impl ParkedSelection {
         Self { deliveries, overtaken }
     }
 
-    pub fn targets(&self) -> Vec<Target> {
-        let target = |one: &ParkedDelivery| Target { order: one.entity.clone(), sequence: Some(one.sequence) };
+    pub fn targets(&self) -> Vec<OperationTarget> {
+        let target = |one: &ParkedDelivery| OperationTarget { order: one.entity.clone(), sequence: Some(one.sequence) };
         self.deliveries.iter().map(target).collect()
     }
 
@@ -308,19 +308,19 @@ impl ParkedSelection {
     }
 }
 
-fn refused(target: &Target, sentence: String) -> Outcome {
+fn refused(target: &OperationTarget, sentence: String) -> OperationOutcome {
     let json = json!({ "entity": target.order, "sequence": target.sequence, "done": null });
-    Outcome::new(Effect::Refused, sentence, json)
+    OperationOutcome::new(Effect::Refused, sentence, json)
 }
 
 fn unknown(order: &EntityKey) -> String {
     format!("there is no order {order}: no webhook has arrived for this key, or the order has expired or was erased")
 }
 
-pub fn not_leased(target: &Target, error: OperatorError) -> Result<Outcome, OperatorError> {
+pub fn not_leased(target: &OperationTarget, error: OperatorError) -> Result<OperationOutcome, OperatorError> {
     let order = &target.order;
     match error {
-        OperatorError::Unknown => Ok(Outcome { is_unknown: true, ..refused(target, unknown(order)) }),
+        OperatorError::Unknown => Ok(OperationOutcome { is_unknown: true, ..refused(target, unknown(order)) }),
         OperatorError::Lease(LeaseError::Contended { by, until }) => {
             let sentence =
                 format!("nothing was changed: {by} holds the lease of {order} until {until}. Try again then");
@@ -351,14 +351,14 @@ fn turned(
     turned: &StateChange,
     done: impl Fn(&EntityState) -> String,
     unchanged: impl Fn(&EntityState) -> String,
-) -> Outcome {
+) -> OperationOutcome {
     let (effect, state, sentence) = match turned {
         StateChange::Done(state) => (Effect::Done, Some(state), done(state)),
         StateChange::Unchanged(Some(state)) => (Effect::Nothing, Some(state), unchanged(state)),
         StateChange::Unchanged(None) => (Effect::Refused, None, unknown(order)),
     };
     let is_unknown = state.is_none();
-    Outcome { is_unknown, ..Outcome::new(effect, sentence, of_order(verb, order, effect, state)) }
+    OperationOutcome { is_unknown, ..OperationOutcome::new(effect, sentence, of_order(verb, order, effect, state)) }
 }
 
 fn waiting(state: &EntityState) -> String {
@@ -368,11 +368,11 @@ fn waiting(state: &EntityState) -> String {
     }
 }
 
-async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Outcome, OperatorError> {
+async fn resume(operator: &Operator, order: &EntityKey, stop: StopKind) -> Result<OperationOutcome, OperatorError> {
     let (is_held, is_blocked) = match stop {
-        Stop::Block => (false, true),
-        Stop::Hold => (true, false),
-        Stop::Any => {
+        StopKind::Block => (false, true),
+        StopKind::Hold => (true, false),
+        StopKind::Any => {
             let state = operator.inspect(order).await?.state;
             state.map_or((false, false), |state| (state.hold.since().is_some(), state.blocked.is_some()))
         }
@@ -402,10 +402,10 @@ async fn resume(operator: &Operator, order: &EntityKey, stop: Stop) -> Result<Ou
             _ => format!("{order} was neither blocked nor on hold; a wake-up was sent: {}", waiting(state)),
         },
     );
-    Ok(Outcome { stays_stopped, ..outcome }.then("show", &[], "shows its state"))
+    Ok(OperationOutcome { stays_stopped, ..outcome }.then("show", &[], "shows its state"))
 }
 
-fn retry(order: &EntityKey, result: StateChange) -> Outcome {
+fn retry(order: &EntityKey, result: StateChange) -> OperationOutcome {
     turned(
         "retry",
         order,
@@ -419,7 +419,7 @@ fn retry(order: &EntityKey, result: StateChange) -> Outcome {
     .then("show", &[], "shows its state")
 }
 
-fn hold(order: &EntityKey, result: StateChange) -> Outcome {
+fn hold(order: &EntityKey, result: StateChange) -> OperationOutcome {
     turned(
         "hold",
         order,
@@ -430,10 +430,10 @@ fn hold(order: &EntityKey, result: StateChange) -> Outcome {
     .then("resume", &[], "lets it continue")
 }
 
-fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
+fn skip(order: &EntityKey, sequence: Sequence, skipped: SkipOutcome) -> OperationOutcome {
     let shown = marked(sequence);
     let (effect, sentence, settled) = match skipped {
-        Skipped::As(settlement) => {
+        SkipOutcome::As(settlement) => {
             let sentence = match settlement {
                 Settlement::Parked => format!("{order} {shown} is parked; unless on hold, the order continues"),
                 Settlement::Void => format!("{order} {shown} was empty, and a tombstone fills it"),
@@ -441,8 +441,8 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
             };
             (Effect::Done, sentence, Some(settlement))
         }
-        Skipped::NotInFront(state) => return not_in_front(order, sequence, &state),
-        Skipped::NotThereYet => (
+        SkipOutcome::NotInFront(state) => return not_in_front(order, sequence, &state),
+        SkipOutcome::NotThereYet => (
             Effect::Refused,
             format!(
                 "nothing was skipped: {order} {shown} is claimed, but its delivery is not stored yet. Try again in a few seconds"
@@ -453,15 +453,15 @@ fn skip(order: &EntityKey, sequence: Sequence, skipped: Skipped) -> Outcome {
     let done = settled.map(|_| "skip");
     let settled = settled.map(Settlement::as_str);
     let json = json!({ "entity": order, "sequence": sequence, "done": done, "settled": settled });
-    let outcome = Outcome::new(effect, sentence, json);
+    let outcome = OperationOutcome::new(effect, sentence, json);
     match settled {
-        Some("parked") => Outcome { next: vec![NextCommand::redrive(order, sequence, 1)], ..outcome },
+        Some("parked") => OperationOutcome { next: vec![NextCommand::redrive(order, sequence, 1)], ..outcome },
         Some(_) => outcome,
         None => outcome.then("show", &[], "shows the next delivery"),
     }
 }
 
-pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Outcome {
+pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> OperationOutcome {
     let why = match sequence {
         settled if settled <= state.head => "it is settled".to_owned(),
         waits if waits <= state.tail => format!("{} is in front of it", marked(state.next())),
@@ -471,10 +471,10 @@ pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) 
     let sentence = format!("{order} {shown} is not the next delivery: {why}; nothing was skipped");
     let json = json!({ "entity": order, "sequence": sequence, "done": null, "settled": null });
     let effect = if sequence <= state.head { Effect::Nothing } else { Effect::Refused };
-    Outcome::new(effect, sentence, json).then("show", &[], "shows the next delivery")
+    OperationOutcome::new(effect, sentence, json).then("show", &[], "shows the next delivery")
 }
 
-fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
+fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> OperationOutcome {
     let what = format!("{order} {}", marked(sequence));
     let is_undecided = matches!(became, PutBack::Undecided);
     let (effect, sentence, became) = match became {
@@ -512,10 +512,14 @@ fn redrive(order: &EntityKey, sequence: Sequence, became: &PutBack) -> Outcome {
     };
     let done = (effect == Effect::Done).then_some("redrive");
     let json = json!({ "entity": order, "sequence": sequence, "done": done, "became": became });
-    Outcome { is_undecided, ..Outcome::new(effect, sentence, json) }
+    OperationOutcome { is_undecided, ..OperationOutcome::new(effect, sentence, json) }
 }
 
-async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> Result<Outcome, OperatorError> {
+async fn discard(
+    operator: &Operator,
+    order: &EntityKey,
+    sequence: Sequence,
+) -> Result<OperationOutcome, OperatorError> {
     let parked = operator.parked_at(order, sequence).await?;
     let shown = marked(sequence);
     let (effect, sentence) = match &parked {
@@ -545,13 +549,13 @@ async fn discard(operator: &Operator, order: &EntityKey, sequence: Sequence) -> 
     if let Some(parked) = &parked {
         json["error"] = json!(parked.error);
     }
-    Ok(Outcome::new(effect, sentence, json))
+    Ok(OperationOutcome::new(effect, sentence, json))
 }
 
-pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
+pub fn rewound(verb: Verb, order: &EntityKey, rewound: &RewindOutcome) -> OperationOutcome {
     let is_end = verb == Verb::EndRewind;
     let (effect, sentence) = match rewound {
-        Rewound::Done(Rewinding { from, through, .. }) if is_end => (
+        RewindOutcome::Done(Rewinding { from, through, .. }) if is_end => (
             Effect::Done,
             format!(
                 "{order} {} to {} keep their earlier outcome; the waiting deliveries continue",
@@ -559,7 +563,7 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
                 marked(*through)
             ),
         ),
-        Rewound::Done(Rewinding { from, through, applied }) => {
+        RewindOutcome::Done(Rewinding { from, through, applied }) => {
             let run = counted(*applied as u64, "delivery runs", "deliveries run");
             (
                 Effect::Done,
@@ -571,35 +575,35 @@ pub fn rewound(verb: Verb, order: &EntityKey, rewound: &Rewound) -> Outcome {
             )
         }
         _ if is_end => (Effect::Refused, format!("no rewind of {order} is under way; nothing was changed")),
-        Rewound::NotSettled(state) => (
+        RewindOutcome::NotSettled(state) => (
             Effect::Refused,
             format!(
                 "nothing was changed: that delivery is not settled yet; the last settled delivery of {order} is {}",
                 marked(state.head)
             ),
         ),
-        Rewound::Expired(Some(first)) => (
+        RewindOutcome::Expired(Some(first)) => (
             Effect::Refused,
             format!(
                 "nothing was changed: some of these deliveries have expired. Rewind to {} at the earliest",
                 marked(*first)
             ),
         ),
-        Rewound::Expired(None) => {
+        RewindOutcome::Expired(None) => {
             (Effect::Refused, format!("nothing was changed: all deliveries of {order} have expired"))
         }
-        Rewound::Nothing => {
+        RewindOutcome::Nothing => {
             (Effect::Refused, "nothing was changed: from that sequence on, no delivery was applied".to_owned())
         }
     };
     let json = match rewound {
-        Rewound::Done(Rewinding { from, through, applied }) => {
+        RewindOutcome::Done(Rewinding { from, through, applied }) => {
             let done = if is_end { "rewind ended" } else { "rewind" };
             json!({ "entity": order, "done": done, "from": from, "through": through, "applied": applied })
         }
         _ => json!({ "entity": order, "done": null }),
     };
-    let outcome = Outcome::new(effect, sentence, json);
+    let outcome = OperationOutcome::new(effect, sentence, json);
     match (effect, is_end) {
         (Effect::Done, false) => outcome.then("rewind", &["--end", "--why", "TEXT"], "ends it early"),
         (Effect::Done, true) => outcome,

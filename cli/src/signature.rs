@@ -17,15 +17,15 @@ use serde_json::{Map, Value, json};
 use webhook_serializer::{
     functions::ingest::{self, keys::PublishedKeys},
     providers::{self, Described, Headers, Request, Unverified, Verified},
-    sources::{InvalidSources, Received, Source, Sources},
+    sources::{InvalidSources, ReceivedWebhook, Source, Sources},
     time::Timestamp,
 };
 
 use crate::document::reference;
-use keys::Held;
+use keys::HeldKeys;
 
 #[derive(Debug, Clone)]
-pub struct Claim {
+pub struct SignatureClaim {
     pub provider: String,
     pub secrets: Vec<String>,
     /// Fields of the sources document, as names and values. A name that occurs several times makes a list.
@@ -67,7 +67,7 @@ pub struct Verification {
     pub is_ping: bool,
 }
 
-impl Claim {
+impl SignatureClaim {
     pub fn source(&self) -> Result<Arc<Source>, Unusable> {
         // The parser's errors contain no part of the document.
         let document = json!({ "sources": { self.provider.as_str(): self.entry() } }).to_string();
@@ -140,7 +140,7 @@ impl Claim {
         let headers = self.headers();
         let webhook = Request { headers: &headers, body: &self.body };
         let verify = |number| {
-            let held = Held { files: &self.files, number, fetched: &self.keys };
+            let held = HeldKeys { files: &self.files, number, fetched: &self.keys };
             source.verify_with(webhook, &held, self.now)
         };
         let first = verify(0);
@@ -169,7 +169,7 @@ impl Claim {
     /// Returns the compression of the body that the headers name. Ingest refuses such a body.
     fn compression(&self) -> Option<String> {
         let headers = self.headers.iter().cloned().collect();
-        ingest::Request { headers, ..ingest::Request::default() }.compression().map(str::to_owned)
+        ingest::HttpRequest { headers, ..ingest::HttpRequest::default() }.compression().map(str::to_owned)
     }
 
     fn described_by(&self, source: &Source) -> Described {
@@ -211,7 +211,7 @@ impl Claim {
         }))
     }
 
-    fn entity(&self, described: &Described, received: &Received) -> Option<String> {
+    fn entity(&self, described: &Described, received: &ReceivedWebhook) -> Option<String> {
         let has_template = self.provider != "generic" && self.options.iter().any(|(name, _)| name == "entity");
         if has_template { Some(received.incoming.entity.to_string()) } else { described.entity.clone() }
     }

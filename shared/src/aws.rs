@@ -264,7 +264,7 @@ mod tests {
     use aws_credential_types::provider::{ProvideCredentials, future};
 
     use super::*;
-    use crate::tls::endpoint::{Endpoint, Reply};
+    use crate::tls::endpoint::{Endpoint, EndpointReply};
 
     #[derive(Debug, Default)]
     struct Short(AtomicUsize);
@@ -281,7 +281,7 @@ mod tests {
 
     #[tokio::test]
     async fn expired_credentials_are_renewed() {
-        let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+        let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
         let account = Account {
             credentials: SharedCredentialsProvider::new(Short::default()),
             ..Account::local(endpoint.url(), endpoint.url())

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, ready};
 
 use crate::{
     engine::drain::{DrainSettings, MARGIN, MARK_TIMEOUT},
-    sources::{self, Document, PATIENCE, Sources},
+    sources::{self, PATIENCE, Sources, SourcesDocument},
     time::Timestamp,
 };
 
@@ -162,7 +162,7 @@ impl fmt::Display for SourcesOrigin {
 #[derive(Debug, Clone)]
 pub struct FileDocument(pub PathBuf);
 
-impl Document for FileDocument {
+impl SourcesDocument for FileDocument {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         let read = std::fs::read(&self.0).map_err(|error| error.to_string()).and_then(sources::text);
         Box::pin(ready(read.map_err(|error| format!("{} cannot be read: {error}", self.0.display()))))

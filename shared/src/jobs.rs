@@ -32,7 +32,7 @@ use crate::{
 use due::Policy;
 use schedule::{InvalidSchedule, Schedule};
 use switch::Switch;
-pub use ticker::{Report, TickError, TickRun, Ticker};
+pub use ticker::{TickError, TickReport, TickRun, Ticker};
 
 /// The successful result of a job's function.
 #[derive(Debug, Clone, PartialEq)]

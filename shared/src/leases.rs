@@ -32,7 +32,7 @@ pub mod wait;
 use std::{sync::Arc, time::Duration};
 
 pub use guard::{Guard, NotCommitted};
-pub use look::{LeaseView, Listed, Show};
+pub use look::{KeyDisplay, LeaseView, ListedLeases};
 
 use crate::{
     engine::{
@@ -45,7 +45,7 @@ use crate::{
         state::HolderInfo,
         table::{InvalidRequest, TableError, Write},
     },
-    telemetry::{Log, Observer},
+    telemetry::{Observer, TracingLog},
     time::Timestamp,
 };
 
@@ -174,7 +174,7 @@ impl Leases {
     #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
-        Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(Log) }
+        Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(TracingLog) }
     }
 
     /// Sets the description of the holder that operators see, cut to 60 bytes.

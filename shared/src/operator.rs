@@ -16,13 +16,13 @@ use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
 pub use hold::StateChange;
-pub use pass::{Estimate, Pass, Read};
-pub use past::{Past, Settled};
+pub use pass::{Estimate, Pass, ReadCost};
+pub use past::{Past, SettledPage};
 pub use put_back::PutBack;
-pub use restore::{Found as FoundByRestore, JobReport, Newest, RESTORED, RestoreReport, Restored};
-pub use rewind::{Rewinding, Rewound, as_before};
+pub use restore::{JobReport, Newest, RESTORED, RestoreFindings, RestoreReport, Restored};
+pub use rewind::{RewindOutcome, Rewinding, as_before};
 pub use single::{Content, LOOKS_BACK, Single};
-pub use skip::Skipped;
+pub use skip::SkipOutcome;
 
 use crate::{
     engine::{
@@ -34,7 +34,7 @@ use crate::{
     },
     leases::LeaseError,
     protocol::{
-        delivery::{Delivery, Item},
+        delivery::{Delivery, InboxItem},
         entity::{EntityKey, Sequence},
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
@@ -145,7 +145,7 @@ impl Parked {
     }
 
     fn parse(entity: &EntityKey, row: &Row) -> Result<Option<Self>, CorruptRow> {
-        let Item::Delivery(unpacked) = Item::parse(entity, row)? else { return Ok(None) };
+        let InboxItem::Delivery(unpacked) = InboxItem::parse(entity, row)? else { return Ok(None) };
         Ok(Some(Self {
             sequence: unpacked.head().sequence(),
             parked_at: row.number(a::PARKED_AT).map(Timestamp::from_millis),
@@ -166,7 +166,7 @@ impl Parked {
 pub struct Inspected {
     pub state: Option<EntityState>,
     /// The first waiting items, at most 100 of them.
-    pub waiting: Vec<Item>,
+    pub waiting: Vec<InboxItem>,
     /// The outcomes before the rewind, for those items in `waiting` that were rewound.
     pub again: BTreeMap<Sequence, Settlement>,
     pub parked: Vec<Parked>,
@@ -223,7 +223,7 @@ impl Operator {
             Some(state) if !state.is_empty() => {
                 let range = delivery_range(entity, state.next(), state.tail, PAGE);
                 let rows = self.store.query(&range, PATIENCE).await?.rows;
-                rows.iter().map(|row| Item::parse(entity, row)).collect::<Result<_, _>>()?
+                rows.iter().map(|row| InboxItem::parse(entity, row)).collect::<Result<_, _>>()?
             }
             _ => Vec::new(),
         };
@@ -325,7 +325,7 @@ impl Operator {
     }
 
     async fn append_redriven(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
-        let Item::Delivery(unpacked) = Item::parse(parked.delivery.entity(), &parked.row)? else {
+        let InboxItem::Delivery(unpacked) = InboxItem::parse(parked.delivery.entity(), &parked.row)? else {
             return Err(CorruptRow::Attribute(a::VOID).into());
         };
         let keys = unpacked.head().part_keys();

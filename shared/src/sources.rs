@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use check::SourcesForm;
 use provider::{AnyProvider, Registry};
 use serde::Deserialize;
-use table::Table;
+use table::StrictTable;
 
 use crate::{
     protocol::{
@@ -40,11 +40,11 @@ use crate::{
     },
 };
 
-pub use live::{Document, Found, LiveSources, Newest, PATIENCE, REFRESH, SPACING, STALE};
+pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
-pub use sender::Received;
+pub use sender::ReceivedWebhook;
 pub use topics::{Pattern, Patterns, Topics};
 
 #[derive(Debug, Clone, Default)]
@@ -154,10 +154,13 @@ impl Sources {
             toml::from_str(text).map_err(|error| message::of_toml(text, &error))
         }
         .map_err(InvalidSources::Document)?;
-        let origin =
-            document.origin.map(|Table(origin)| Origin::check(origin)).transpose().map_err(InvalidSources::Document)?;
+        let origin = document
+            .origin
+            .map(|StrictTable(origin)| Origin::check(origin))
+            .transpose()
+            .map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
-        for (name, Table(entry)) in document.sources.0 {
+        for (name, StrictTable(entry)) in document.sources.0 {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
             let source = Source::check(parsed.clone(), entry, registry).map_err(invalid)?;

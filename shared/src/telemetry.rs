@@ -18,10 +18,10 @@ mod tests;
 
 use tracing::level_filters::LevelFilter;
 
-pub use event::{Event, Refusal, RequeueReason, Swept};
+pub use event::{Event, IngestRefusal, RequeueReason, Swept};
 pub use log::JsonLog;
 pub use metric::{Metric, NAMESPACE, Scope};
-pub use plain::Log;
+pub use plain::TracingLog;
 
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
     /// Receives an event. An implementation must return quickly, because its caller waits for it.

@@ -43,7 +43,7 @@ mod worker_table;
 use bytes::Bytes;
 
 pub use external::{ExternalSystem, StaleToken};
-use run::{Fault, run};
+use run::{ScenarioFault, run};
 pub use verdict::{Finding, Verdict};
 
 use crate::{handler::Handler, protocol::entity::EntityKey, time::Timestamp};
@@ -84,7 +84,7 @@ impl Event {
 pub struct Scenario {
     entity: EntityKey,
     events: Vec<Event>,
-    faults: Vec<Fault>,
+    faults: Vec<ScenarioFault>,
     up_to: usize,
     seed: u64,
 }
@@ -110,14 +110,14 @@ impl Scenario {
     /// Adds a fault: the event at this index, counted from 0, is delivered again after all other events.
     #[must_use]
     pub fn twice(self, index: usize) -> Self {
-        self.with(Fault::Twice(index))
+        self.with(ScenarioFault::Twice(index))
     }
 
     /// Adds a fault: the worker crashes after the handler has finished a delivery and before the delivery
     /// is settled. So the handler is started again. The parameter `index` counts deliveries from 0.
     #[must_use]
     pub fn crash_after(self, index: usize) -> Self {
-        self.with(Fault::CrashAfter(index))
+        self.with(ScenarioFault::CrashAfter(index))
     }
 
     /// Adds a fault: the worker freezes in the handler, right before the handler's first write to an
@@ -125,14 +125,14 @@ impl Scenario {
     /// under its old token. The parameter `index` counts deliveries from 0.
     #[must_use]
     pub fn stale_token(self, index: usize) -> Self {
-        self.with(Fault::StaleToken(index))
+        self.with(ScenarioFault::StaleToken(index))
     }
 
     /// Adds a fault: the events are delivered in a different order than they happened. The order depends on
     /// [`seed`](Self::seed).
     #[must_use]
     pub fn out_of_order(self) -> Self {
-        self.with(Fault::OutOfOrder)
+        self.with(ScenarioFault::OutOfOrder)
     }
 
     /// Hands the handler up to `most` waiting deliveries at once, like a source with `deliver
@@ -148,7 +148,7 @@ impl Scenario {
         Self { seed, ..self }
     }
 
-    fn with(mut self, fault: Fault) -> Self {
+    fn with(mut self, fault: ScenarioFault) -> Self {
         if let Some(index) = fault.index() {
             assert!(index < self.events.len(), "there is no delivery {index}: call `deliver` before the faults");
         }
@@ -167,7 +167,7 @@ impl Scenario {
         if findings.is_empty() {
             for fault in &self.faults {
                 let order = match fault {
-                    Fault::OutOfOrder => self.shuffled(),
+                    ScenarioFault::OutOfOrder => self.shuffled(),
                     _ => in_order.clone(),
                 };
                 let result = run(self, &order, Some(*fault), &handler);

@@ -40,7 +40,7 @@ pub use off::*;
 pub use span::{ReceivedRequest, append_deferred, current, in_current_context};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteOutcome {
     Stands,
     /// The store refused the write, or the write was not sent.
     Refused,

@@ -46,7 +46,7 @@ use webhook_serializer::{
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
-    generate::{CaseNames, CaseStep, KeyTemplate as RowPlace, Loose, OperationKind, RandomOperation, step},
+    generate::{CaseNames, CaseStep, KeyTemplate, Loose, OperationKind, RandomOperation, step},
     pair::Pair,
 };
 
@@ -201,7 +201,7 @@ impl<'a> RandomCase<'a> {
                 self.pair.get_many(&all).await
             }
             CaseStep::Query { partition, from, to, limit } => {
-                let key = self.names.key(RowPlace::Inbox(*partition, 0));
+                let key = self.names.key(KeyTemplate::Inbox(*partition, 0));
                 let (from, to) = (format!("i{from}"), format!("i{to}"));
                 let table = key.table;
                 let partition = key.partition;

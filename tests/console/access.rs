@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serializer::local::sender::{Answer, Sender};
+use serializer::local::sender::{HttpAnswer, Sender};
 use tests::shop::Shop;
 
 /// Exchanges the token for a cookie.
@@ -29,7 +29,7 @@ async fn exchange(shop: &Shop, request: &str) -> String {
     answer
 }
 
-async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> HttpAnswer {
     let headers: Vec<_> = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let sender = Sender::new(format!("http://{}", shop.console.address));
     sender.request(method, path, &headers, body.as_bytes().to_vec()).await.expect("it answers")

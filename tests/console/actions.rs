@@ -72,7 +72,7 @@ async fn console_redacts_personal_data_until_requested() {
     let shop = Shop::open(Duration::from_millis(5)).await;
     shop.send(1000, &SHOPIFY[..2]).await;
     shop.pay_again(1000).await;
-    let settled = |all: &[serializer::view::recording::OrderEvent]| {
+    let settled = |all: &[serializer::view::recording::RecordedEvent]| {
         all.iter().filter(|one| matches!(one.what, serializer::view::recording::EventKind::Settled(_))).count() == 3
     };
     shop.until(settled).await;

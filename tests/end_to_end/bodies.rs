@@ -43,10 +43,10 @@ async fn six_incompressible_megabytes_reach_handler_unchanged() {
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let mut body = noise(&world.env, LARGEST_BODY);
     let webhook = signed(&world.sources(), "test", "1", body.clone(), world.env.now());
-    let request = |body: &[u8]| Request {
+    let request = |body: &[u8]| HttpRequest {
         body: Some(STANDARD.encode(body)),
         is_base64_encoded: true,
-        ..request(&Webhook { body: Vec::new(), ..webhook.clone() })
+        ..request(&SignedWebhook { body: Vec::new(), ..webhook.clone() })
     };
     assert_eq!(ingest.answer(&request(&body)).await.status_code, 200);
     let kept = DeliveryCollector::default();
@@ -68,11 +68,11 @@ async fn body_is_accepted_as_text_or_base64() {
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let body = update("7");
     let plain = |id: &str| request(&signed(&world.sources(), "test", id, body.clone(), world.env.now()));
-    let encoded = |id: &str| Request { body: Some(STANDARD.encode(&body)), is_base64_encoded: true, ..plain(id) };
+    let encoded = |id: &str| HttpRequest { body: Some(STANDARD.encode(&body)), is_base64_encoded: true, ..plain(id) };
     for request in [plain("1"), encoded("2")] {
         assert_eq!(ingest.answer(&request).await.status_code, 200);
     }
-    let said_to_be = Request { is_base64_encoded: true, ..plain("3") };
+    let said_to_be = HttpRequest { is_base64_encoded: true, ..plain("3") };
     assert_eq!(ingest.answer(&said_to_be).await.status_code, 400);
     let kept = DeliveryCollector::default();
     world.work(&[world.drainer(kept.clone())]).await;

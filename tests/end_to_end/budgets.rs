@@ -72,7 +72,7 @@ impl Scale {
     fn drainer(&self, handler: impl Handler) -> Drainer {
         let Parts { store, waker, .. } = self.testbed.parts();
         // A handler on a separate thread may finish during the read-ahead, and the page would be read again.
-        self.testbed.drainer_on(store, waker, handler, Arc::new(Log)).isolated(Isolation::Inline)
+        self.testbed.drainer_on(store, waker, handler, Arc::new(TracingLog)).isolated(Isolation::Inline)
     }
 
     async fn append(&self, id: &str) {
@@ -87,7 +87,7 @@ impl Scale {
 
     async fn process(&self, drainer: &Drainer) -> Acknowledgement {
         let deadline = self.testbed.env().monotonic() + Duration::from_secs(600);
-        let received = Received::new(self.entity.clone(), 1);
+        let received = ReceivedWakeUp::new(self.entity.clone(), 1);
         drainer.process(&received, deadline, &SuspectGate::new(1)).await
     }
 

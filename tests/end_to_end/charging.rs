@@ -18,7 +18,7 @@ fn endless() -> impl Handler + Clone {
 /// Processes one wake-up in a worker that vanishes after two seconds, and waits until its lease has expired.
 async fn vanishes(world: &TestWorld, drainer: &Drainer) {
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received::new(message.content.entity().clone(), message.times);
+    let received = ReceivedWakeUp::new(message.content.entity().clone(), message.times);
     let deadline = world.env.monotonic() + world.function_time;
     let quarantine = SuspectGate::new(1);
     let acknowledgement =
@@ -99,7 +99,7 @@ async fn row_keeps_first_200_bytes_of_handler_error() {
         move |_, _| Outcome::retry(error.clone())
     }));
     let message = world.messages.receive().await.expect("a wake-up");
-    let received = Received::new(message.content.entity().clone(), message.times);
+    let received = ReceivedWakeUp::new(message.content.entity().clone(), message.times);
     drainer.process(&received, world.env.monotonic() + world.function_time, &SuspectGate::new(1)).await;
     assert_eq!(world.state("test/a").await.last_error.as_deref(), Some(&error[..200]));
 }

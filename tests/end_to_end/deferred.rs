@@ -46,11 +46,11 @@ fn out_until(until: Duration, plan: impl Fn(&TableCall<'_>) -> Fault + Send + Sy
     world
 }
 
-fn webhook(world: &TestWorld, source: &str, id: &str, body: String) -> Request {
+fn webhook(world: &TestWorld, source: &str, id: &str, body: String) -> HttpRequest {
     request(&signed(&world.sources(), source, id, body, world.env.now()))
 }
 
-async fn answered(world: &TestWorld, webhook: &Request) -> Response {
+async fn answered(world: &TestWorld, webhook: &HttpRequest) -> Response {
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let before = world.env.monotonic();
     let response = ingest.answer(webhook).await;
@@ -293,7 +293,7 @@ async fn message_with_unreadable_deferred_delivery_is_kept() {
     assert_eq!(status(&world, "queued", "1").await, 202);
     tokio::time::advance(Duration::from_secs(30)).await;
     let good = world.messages.receive_due().expect("it waits").record();
-    let record = |id: &str, body: String| Record { message_id: id.into(), body, ..good.clone() };
+    let record = |id: &str, body: String| SqsRecord { message_id: id.into(), body, ..good.clone() };
     let newer = good.body.replacen(":1", ":2", 1);
     let cut = good.body[..good.body.len() / 2].to_owned();
     let damaged = good.body.replacen("\"length\":", "\"length\":1", 1);

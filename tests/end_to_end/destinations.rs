@@ -62,8 +62,8 @@ async fn work_and_die(world: &TestWorld, processes: &[impl Fn() -> Drainer], die
         let mut drainer = process();
         while let Some(message) = world.messages.receive().await {
             let wake_up = match &message.content {
-                Message::WakeUp(wake_up) => Received::wake_up(wake_up.clone(), message.times),
-                Message::Deferred(deferred) => Received::new(deferred.entity().clone(), message.times),
+                Message::WakeUp(wake_up) => ReceivedWakeUp::wake_up(wake_up.clone(), message.times),
+                Message::Deferred(deferred) => ReceivedWakeUp::new(deferred.entity().clone(), message.times),
             };
             let deadline = world.env.monotonic() + world.function_time;
             let alone = SuspectGate::new(1);

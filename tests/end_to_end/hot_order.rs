@@ -117,7 +117,7 @@ async fn computed_drain_cost_equals_measured_dynamodb_cost() {
     for number in 0..COUNT {
         inbox.append(&like_all_others(testbed.incoming("test/hot", &id(number)))).await.expect("it is appended");
     }
-    let received = Received::new(key("test/hot"), 1);
+    let received = ReceivedWakeUp::new(key("test/hot"), 1);
     let deadline = testbed.env().monotonic() + TIME;
     assert_eq!(testbed.drainer(Done).process(&received, deadline, &SuspectGate::new(1)).await, Acknowledgement::Delete);
     assert_eq!(testbed.journal.runs().len(), COUNT as usize);

@@ -5,7 +5,7 @@ mod ends;
 use tests::{clock, prelude::*};
 use webhook_serializer::{
     engine::store::Store,
-    leases::{LeaseError, RunError, Show},
+    leases::{KeyDisplay, LeaseError, RunError},
     protocol::lease::LeaseId,
 };
 
@@ -378,10 +378,10 @@ async fn lease_lookup_hashes_key_and_holder_on_request() {
     assert!(view.is_held());
     assert_eq!(view.token(), guard.lease().token());
     assert_eq!(
-        (view.key(Show::Raw), view.by(Show::Raw)),
+        (view.key(KeyDisplay::Raw), view.by(KeyDisplay::Raw)),
         ("invoice_gen/SUB-1234".into(), Some("invoices of Jane".into()))
     );
-    let shown = format!("{} {}", view.key(Show::Hashed), view.by(Show::Hashed).unwrap());
+    let shown = format!("{} {}", view.key(KeyDisplay::Hashed), view.by(KeyDisplay::Hashed).unwrap());
     assert!(shown.starts_with("invoice_gen/#") && !shown.contains("1234") && !shown.contains("Jane"), "{shown}");
     let began = world.env.now();
     assert_eq!((view.since(), view.until()), (Some(began), Some(began + Duration::from_secs(9))));
@@ -397,7 +397,7 @@ async fn lease_lookup_hashes_key_and_holder_on_request() {
     loop {
         let page = leases.list(from, 3).await.unwrap();
         assert!(page.leases.len() <= 3);
-        seen.extend(page.leases.iter().map(|view| view.key(Show::Hashed)));
+        seen.extend(page.leases.iter().map(|view| view.key(KeyDisplay::Hashed)));
         match page.next {
             Some(next) => from = Some(next),
             None => break,
@@ -406,7 +406,7 @@ async fn lease_lookup_hashes_key_and_holder_on_request() {
     seen.sort();
     seen.dedup();
     assert_eq!(seen.len(), 8);
-    assert!(seen.contains(&view.key(Show::Hashed)), "each time the same");
+    assert!(seen.contains(&view.key(KeyDisplay::Hashed)), "each time the same");
 }
 
 #[tokio::test(start_paused = true)]

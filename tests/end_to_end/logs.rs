@@ -308,7 +308,7 @@ async fn refusals_are_logged_by_source_in_few_lines() {
     let mut forged = signed(&deployment.sources, "test", "1", body("1"), now);
     forged.body.push(b' ');
     let post = async |source: &str, status: u16| {
-        let webhook = Webhook { source: source.into(), ..forged.clone() };
+        let webhook = SignedWebhook { source: source.into(), ..forged.clone() };
         assert_eq!(deployment.sender.post(&webhook).await.unwrap().status, status, "{source}");
     };
     post("early", 503).await;

@@ -224,12 +224,12 @@ async fn rewind_runs_deliveries_once_despite_a_failed_aws_call() {
         works(world, "test", &["1", "2", "3"], Done).await;
         let first = Sequence(world.state("test/a").await.head.0 - 2);
         let rewound = operator.rewind(&entity(), first.next()).await.expect("it is set back");
-        assert!(matches!(rewound, Rewound::Done(_)), "{rewound:?}");
+        assert!(matches!(rewound, RewindOutcome::Done(_)), "{rewound:?}");
         world.work(&[world.drainer(Done)]).await;
         operator.hold(&entity()).await.expect("it is on hold");
         operator.rewind(&entity(), first).await.expect("it is set back");
         let ended = operator.end_rewind(&entity()).await.expect("it is ended");
-        assert!(matches!(ended, Rewound::Done(_)), "{ended:?}");
+        assert!(matches!(ended, RewindOutcome::Done(_)), "{ended:?}");
         operator.resume(&entity()).await.expect("it is resumed");
         world.work(&[world.drainer(Done)]).await;
     })

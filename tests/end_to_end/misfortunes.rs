@@ -8,8 +8,8 @@ use webhook_serializer::{engine::store::ATTEMPT, protocol::lease::RequestYield};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn received() -> Received {
-    Received::new(entity(), 1)
+fn received() -> ReceivedWakeUp {
+    ReceivedWakeUp::new(entity(), 1)
 }
 
 fn numbers(count: usize) -> Vec<String> {

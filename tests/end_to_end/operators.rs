@@ -8,10 +8,10 @@ mod unblocking;
 
 use tests::prelude::*;
 use webhook_serializer::{
-    leases::Show,
+    leases::KeyDisplay,
     operator::Past,
     protocol::{
-        delivery::Item,
+        delivery::InboxItem,
         inbox::{Park, Spill},
         lease::{ForceRelease, Forced},
     },
@@ -240,7 +240,7 @@ async fn parked_delivery_without_receipt_can_be_redriven() {
     tokio::time::advance(40 * DAY).await;
     assert_eq!(redrive_what_is_parked(&world.operator()).await, Ok(()));
     let waiting = world.operator().inspect(&entity()).await.unwrap().waiting;
-    let [Item::Delivery(redriven)] = &waiting[..] else { panic!("{waiting:?}") };
+    let [InboxItem::Delivery(redriven)] = &waiting[..] else { panic!("{waiting:?}") };
     assert_eq!(redriven.head().received_at(), world.env.now(), "its time to be handled starts anew");
     works(&world).await;
     assert_eq!(world.applied(), ["1", "bad"]);
@@ -311,7 +311,7 @@ async fn order_inspection_lists_waiting_deliveries_in_sequence() {
     world.append_all("test/a", ["2", "3"]).await;
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     let state = inspected.state.expect("it has a row");
-    let waiting: Vec<_> = inspected.waiting.iter().map(Item::sequence).collect();
+    let waiting: Vec<_> = inspected.waiting.iter().map(InboxItem::sequence).collect();
     assert_eq!(waiting, [state.next(), state.tail]);
     let receipts = world.operator().receipts(&entity()).await.unwrap();
     assert!(receipts.is_sorted_by(|a, b| a.sequence < b.sequence));
@@ -434,7 +434,7 @@ async fn unreadable_row_hides_no_other_lease() {
     let damage = Write::update(key, vec![damaged]);
     world.memory.write(&damage).await.expect("memory answers");
     let listed = world.leases("somebody who looks").list(None, 100).await.expect("the others are listed");
-    assert_eq!(listed.leases.iter().map(|lease| lease.key(Show::Raw)).collect::<Vec<_>>(), ["test/b"]);
+    assert_eq!(listed.leases.iter().map(|lease| lease.key(KeyDisplay::Raw)).collect::<Vec<_>>(), ["test/b"]);
     let [(named, error)] = listed.unreadable.as_slice() else { panic!("{:?}", listed.unreadable) };
     assert_eq!((named.as_str(), error.to_string().contains("`blocked`")), ("test/a", true));
     let entities = world.operator().entities().await.expect("its key is there");

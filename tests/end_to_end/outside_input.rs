@@ -9,9 +9,9 @@ use proptest::prelude::*;
 use tests::prelude::*;
 use webhook_serializer::{
     engine::queue::WakeUp,
-    functions::worker::batch::{Batch, Message},
+    functions::worker::batch::{Batch, ReceivedMessage},
     protocol::{
-        delivery::Item, entity::Identity, format::FORMAT, inbox::Spill, memory::evaluate, receipt::Receipt,
+        delivery::InboxItem, entity::Identity, format::FORMAT, inbox::Spill, memory::evaluate, receipt::Receipt,
         state::EventTimes,
     },
     sources::template::Template,
@@ -146,7 +146,7 @@ proptest! {
     #[test]
     fn wake_up_round_trips_through_message_text(entity in any_key(), times in 1..9_u32) {
         let body = serde_json::to_string(&WakeUp::of(&entity)).unwrap();
-        let batch = Batch::sort([Message { id: "1".into(), body, times, sent_at: None }]);
+        let batch = Batch::sort([ReceivedMessage { id: "1".into(), body, times, sent_at: None }]);
         let orders: Vec<_> = batch.orders(Timestamp::from_millis(0)).into_iter().map(|order| (order.entity, order.times)).collect();
         prop_assert_eq!(orders, [(entity, times)]);
     }
@@ -164,21 +164,21 @@ proptest! {
     fn batch_keeps_every_message_as_readable_or_unreadable(bodies in prop::collection::vec(any_text(), 0..8)) {
         let count = bodies.len();
         let messages = bodies.into_iter().enumerate();
-        let messages = messages.map(|(id, body)| Message { id: id.to_string(), body, times: 1, sent_at: None });
+        let messages = messages.map(|(id, body)| ReceivedMessage { id: id.to_string(), body, times: 1, sent_at: None });
         let batch = Batch::sort(messages);
         prop_assert_eq!(batch.failures(&Default::default()).len() + batch.unreadable().len(), count);
     }
 
     #[test]
     fn any_function_event_is_read_or_refused(text in any_text(), path in any_text(), body in any::<Vec<u8>>()) {
-        let _ = serde_json::from_str::<Request>(&text);
+        let _ = serde_json::from_str::<HttpRequest>(&text);
         let _ = serde_json::from_str::<SqsEvent>(&text);
-        let mut request = Request { raw_path: path, body: Some(text), is_base64_encoded: true, ..Request::default() };
+        let mut request = HttpRequest { raw_path: path, body: Some(text), is_base64_encoded: true, ..HttpRequest::default() };
         let _ = request.bytes();
         prop_assert!(request.source().is_none_or(|source| !source.contains('/')));
         request.body = Some(STANDARD.encode(&body));
         let sent = serde_json::to_string(&request).unwrap();
-        let read: Request = serde_json::from_str(&sent).unwrap();
+        let read: HttpRequest = serde_json::from_str(&sent).unwrap();
         prop_assert_eq!(read.bytes(), Some(Cow::Owned(body)));
         prop_assert_eq!(read.source(), request.source());
     }
@@ -187,7 +187,7 @@ proptest! {
     fn message_with_unreadable_receive_count_counts_as_redelivered(text in any_text()) {
         let record = serde_json::json!({"messageId": "1", "body": "", "attributes": {"ApproximateReceiveCount": text}});
         let event: SqsEvent = serde_json::from_value(serde_json::json!({"Records": [record]})).unwrap();
-        let message = Message::from(event.records[0].clone());
+        let message = ReceivedMessage::from(event.records[0].clone());
         prop_assert_eq!(message.times, text.parse().unwrap_or(2));
     }
 
@@ -226,7 +226,7 @@ proptest! {
             let _ = (state.waiting(), state.is_empty(), state.next(), state.is_suspect());
         }
         let _ = Receipt::parse(&row);
-        if let Ok(Item::Delivery(unpacked)) = Item::parse(&entity, &row) {
+        if let Ok(InboxItem::Delivery(unpacked)) = InboxItem::parse(&entity, &row) {
             let _ = unpacked.complete(&[]);
         }
     }
@@ -267,7 +267,7 @@ proptest! {
         prop_assert!(envelope.parts().is_empty());
         let put = Put { envelope: &envelope, sequence: Sequence(sequence) }.write();
         let row = evaluate(&put, None).unwrap().unwrap();
-        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!("a delivery") };
+        let InboxItem::Delivery(unpacked) = InboxItem::parse(&incoming.entity, &row).unwrap() else { panic!("a delivery") };
         let delivery = unpacked.complete(&[]).unwrap();
         prop_assert_eq!(delivery.sequence(), Sequence(sequence));
         prop_assert_eq!(delivery.identity(), &incoming.identity);

@@ -26,7 +26,7 @@ async fn set_aside(kept: Option<Duration>) -> (TestWorld, [(EntityKey, Timestamp
     let operator = world.operator();
     let place = world.state("test/person").await.next();
     let skipped = operator.skip(&key("test/person"), place).await.expect("it answers");
-    assert_eq!(skipped, Skipped::As(Settlement::Parked));
+    assert_eq!(skipped, SkipOutcome::As(Settlement::Parked));
     at.push(world.env.now());
     world.env.sleep(DAY).await;
     let NextRestore::GoOn(restoring) = operator.begin_restore(world.env.now()).await.expect("it answers") else {

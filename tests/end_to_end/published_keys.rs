@@ -60,13 +60,13 @@ async fn answer_telling(
     let keys = PublishedKeys::standing_in(world.env.clone(), NOWHERE.into(), Roots::mozilla());
     let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, told.clone());
     let ingest = Ingest::new(&sources, inbox, world.env.clone()).with_keys(keys);
-    let request = Request {
+    let request = HttpRequest {
         raw_path: path.into(),
         raw_query_string: query.into(),
         headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         body: Some("{}".into()),
         request_context: RequestContext { http: Http { method: method.into() }, ..RequestContext::default() },
-        ..Request::default()
+        ..HttpRequest::default()
     };
     let answer = ingest.answer(&request).await;
     assert!(world.messages.is_empty(), "nothing of it is kept");

@@ -75,14 +75,14 @@ async fn wake_up_during_rate_wait_is_deleted_only_if_another_exists() {
     let world = TestWorld::new();
     append(&world, "rarely", 0..3).await;
     let drainer = world.drainer(Done);
-    let received = |times| Received::new(key("chat/notifications"), times);
+    let received = |times| ReceivedWakeUp::new(key("chat/notifications"), times);
     let process = async |times, token| {
         let deadline = world.env.monotonic() + world.function_time;
         let sent = world.messages.sent();
         let alone = SuspectGate::new(1);
         let in_flight = InFlight::new(&world.env, false);
         let acknowledgement =
-            drainer.process_among(&Received { token, ..received(times) }, deadline, &alone, &in_flight).await;
+            drainer.process_among(&ReceivedWakeUp { token, ..received(times) }, deadline, &alone, &in_flight).await;
         assert_eq!(acknowledgement, Acknowledgement::Delete);
         world.messages.sent() - sent
     };
@@ -111,7 +111,7 @@ async fn early_wake_up_is_requeued_with_same_token() {
     world.messages.clear();
     let deadline = world.env.monotonic() + world.function_time;
     let token = Some(lease.token());
-    let early = Received { token, ..Received::new(key("chat/notifications"), 1) };
+    let early = ReceivedWakeUp { token, ..ReceivedWakeUp::new(key("chat/notifications"), 1) };
     let drainer = world.drainer(Done);
     let alone = SuspectGate::new(1);
     let in_flight = InFlight::new(&world.env, false);

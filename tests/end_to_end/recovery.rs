@@ -251,7 +251,7 @@ async fn silent_queue_does_not_delay_the_batch_response() {
     reluctant(&mut world, 3600 * SECOND);
     let wake_up = r#"{"entity":"test/a"}"#.to_owned();
     for body in [wake_up, Message::Deferred(Box::new(deferred)).text()] {
-        let record = Record { body, ..record("1", "test/a", "1") };
+        let record = SqsRecord { body, ..record("1", "test/a", "1") };
         let began = world.env.monotonic();
         let deadline = world.env.now() + world.function_time;
         let response = world.worker(Done).process(SqsEvent { records: vec![record.clone()] }, deadline).await;

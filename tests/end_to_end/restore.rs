@@ -268,7 +268,7 @@ async fn restore_keeps_deliveries_parked_between_table_copies() {
 async fn process(testbed: &TestBed, receiver: &EffectReceiver) {
     let drainer = testbed.drainer(receiver.handler());
     let deadline = testbed.env().monotonic() + Duration::from_secs(60);
-    let received = Received::new(entity("test/a"), 1);
+    let received = ReceivedWakeUp::new(entity("test/a"), 1);
     drainer.process(&received, deadline, &SuspectGate::new(1)).await;
 }
 

@@ -9,12 +9,12 @@ fn operator(world: &TestWorld) -> Operator {
     world.operator().because(Reason::new("ada", "the table was emptied"))
 }
 
-async fn rewound(world: &TestWorld, behind: u64) -> Rewound {
+async fn rewound(world: &TestWorld, behind: u64) -> RewindOutcome {
     let first = first(world).await;
     operator(world).rewind(&entity(), Sequence(first.0 + behind)).await.expect("memory answers")
 }
 
-async fn ended(world: &TestWorld) -> Rewound {
+async fn ended(world: &TestWorld) -> RewindOutcome {
     operator(world).end_rewind(&entity()).await.expect("memory answers")
 }
 
@@ -22,7 +22,9 @@ async fn first(world: &TestWorld) -> Sequence {
     let settled = world.operator().settled(&entity(), Some(&world.state("test/a").await), 1000).await;
     let waiting = world.operator().inspect(&entity()).await.expect("memory answers").waiting;
     let settled = settled.expect("memory answers").places.into_keys().next();
-    settled.or_else(|| waiting.first().map(webhook_serializer::protocol::delivery::Item::sequence)).expect("a place")
+    settled
+        .or_else(|| waiting.first().map(webhook_serializer::protocol::delivery::InboxItem::sequence))
+        .expect("a place")
 }
 
 async fn applied(count: u32) -> TestWorld {
@@ -64,7 +66,7 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     operator(&world).hold(&entity()).await.unwrap();
     world.append_all("test/a", ["5", "6"]).await;
     let done = rewound(&world, 1).await;
-    let Rewound::Done(Rewinding { from, through, applied }) = done else { panic!("{done:?}") };
+    let RewindOutcome::Done(Rewinding { from, through, applied }) = done else { panic!("{done:?}") };
     assert_eq!((through.0 - from.0, applied), (2, 3));
     let inspected = world.operator().inspect(&entity()).await.unwrap();
     assert_eq!((inspected.waiting.len(), inspected.again.len()), (5, 3));
@@ -229,14 +231,14 @@ async fn rewind_to_missing_or_unsettled_delivery_changes_nothing() {
     let first = first(&world).await;
     let before = world.state("test/a").await;
     let back = async |at: u64| operator(&world).rewind(&entity(), Sequence(at)).await.unwrap();
-    assert!(matches!(back(first.0 + 3).await, Rewound::NotSettled(_)));
-    assert!(matches!(back(0).await, Rewound::NotSettled(_)));
-    assert_eq!(back(first.0 - 1).await, Rewound::Expired(Some(first)));
+    assert!(matches!(back(first.0 + 3).await, RewindOutcome::NotSettled(_)));
+    assert!(matches!(back(0).await, RewindOutcome::NotSettled(_)));
+    assert_eq!(back(first.0 - 1).await, RewindOutcome::Expired(Some(first)));
     world.memory.write(&Write::delete(delivery_row(&entity(), first.next()))).await.unwrap();
-    assert_eq!(back(first.0).await, Rewound::Expired(Some(Sequence(first.0 + 2))));
+    assert_eq!(back(first.0).await, RewindOutcome::Expired(Some(Sequence(first.0 + 2))));
     world.memory.write(&Write::delete(delivery_row(&entity(), Sequence(first.0 + 2)))).await.unwrap();
-    assert_eq!(back(first.0 + 2).await, Rewound::Expired(None));
-    assert_eq!(ended(&world).await, Rewound::Nothing);
+    assert_eq!(back(first.0 + 2).await, RewindOutcome::Expired(None));
+    assert_eq!(ended(&world).await, RewindOutcome::Nothing);
     let nobody = key("test/nobody");
     assert_eq!(operator(&world).rewind(&nobody, first).await, Err(OperatorError::Unknown));
     let after = world.state("test/a").await;
@@ -247,7 +249,7 @@ async fn rewind_to_missing_or_unsettled_delivery_changes_nothing() {
 
     let world = TestWorld::with("test/a", ["1"]).await;
     world.work(&[world.drainer(answering(|_, _| Outcome::Reject("never".into())))]).await;
-    assert_eq!(rewound(&world, 0).await, Rewound::Nothing);
+    assert_eq!(rewound(&world, 0).await, RewindOutcome::Nothing);
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.started(), ["1"]);
 }
@@ -266,9 +268,9 @@ async fn ending_rewind_settles_remaining_deliveries_as_applied() {
         let drainers = [world.drainer(fails)];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
         let done = ended(&world).await;
-        let Rewound::Done(Rewinding { applied, .. }) = done else { panic!("{done:?}") };
+        let RewindOutcome::Done(Rewinding { applied, .. }) = done else { panic!("{done:?}") };
         assert_eq!(applied, count as usize - 1);
-        assert_eq!(ended(&world).await, Rewound::Nothing);
+        assert_eq!(ended(&world).await, RewindOutcome::Nothing);
         world.work(&[world.drainer(Done)]).await;
         let once_more = vec!["1".to_owned(), "new".to_owned()];
         assert_eq!(world.applied(), [ids(1, count), once_more].concat());
@@ -345,7 +347,7 @@ async fn delivery_without_receipt_is_not_rewound() {
     let receipt = world.memory.rows(&TableName::Inbox).into_iter().find(|row| row.number(a::SEQUENCE) == Some(first.0));
     let key = key_of(&TableName::Inbox, &receipt.expect("it has left the row")).unwrap();
     world.memory.write(&Write::delete(key)).await.unwrap();
-    assert_eq!(rewound(&world, 0).await, Rewound::Expired(Some(first.next())));
+    assert_eq!(rewound(&world, 0).await, RewindOutcome::Expired(Some(first.next())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::json;
 use tests::prelude::*;
-use webhook_serializer::telemetry::Refusal;
+use webhook_serializer::telemetry::IngestRefusal;
 
 const SOURCES: &str = "
 [sources.taker]
@@ -45,15 +45,16 @@ fn world() -> TestWorld {
 
 async fn answer(world: &TestWorld, source: &str, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
     let webhook = signed_as(&world.sources(), source, headers, body, world.env.now());
-    let request = Request { is_base64_encoded: true, body: Some(STANDARD.encode(&webhook.body)), ..blank(&webhook) };
+    let request =
+        HttpRequest { is_base64_encoded: true, body: Some(STANDARD.encode(&webhook.body)), ..blank(&webhook) };
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
     let answer = ingest.answer(&request).await;
     world.work(&[world.drainer(Done)]).await;
     answer
 }
 
-fn blank(webhook: &Webhook) -> Request {
-    request(&Webhook { body: Vec::new(), ..webhook.clone() })
+fn blank(webhook: &SignedWebhook) -> HttpRequest {
+    request(&SignedWebhook { body: Vec::new(), ..webhook.clone() })
 }
 
 /// Returns the errors of the deliveries that were parked without an order.
@@ -225,7 +226,7 @@ async fn webhook_signed_with_guessable_secret_gets_503() {
 }
 
 #[derive(Debug, Default)]
-struct RefusalLog(Mutex<Vec<(Refusal, String)>>);
+struct RefusalLog(Mutex<Vec<(IngestRefusal, String)>>);
 
 impl Observer for RefusalLog {
     fn observe(&self, event: &Event<'_>) {
@@ -261,11 +262,11 @@ async fn event_of_another_service_is_named() {
     ] {
         let observer = Arc::new(RefusalLog::default());
         let inbox = Inbox::new(world.store(), world.waker(), world.settings.retention, observer.clone());
-        let request: Request = serde_json::from_value(event).expect("it is read");
+        let request: HttpRequest = serde_json::from_value(event).expect("it is read");
         let answer = Ingest::new(world.sources(), inbox, world.env.clone()).answer(&request).await;
         assert_eq!(answer.status_code, 503, "{named}: {answer:?}");
         let refused = observer.0.lock().expect("no one panics").clone();
-        assert!(refused.len() == 1 && refused[0].0 == Refusal::WrongEvent, "{refused:?}");
+        assert!(refused.len() == 1 && refused[0].0 == IngestRefusal::WrongEvent, "{refused:?}");
         assert!(refused[0].1.starts_with(named) && refused[0].1.contains("payload format 2.0"), "{refused:?}");
     }
     // `cargo lambda` adds `httpMethod` to the event of a Function URL.
@@ -273,6 +274,6 @@ async fn event_of_another_service_is_named() {
         "version": "2.0", "rawPath": "/webhooks/shop", "httpMethod": "POST", "body": "{}",
         "requestContext": { "http": { "method": "POST" } },
     });
-    let request: Request = serde_json::from_value(url).expect("it is read");
+    let request: HttpRequest = serde_json::from_value(url).expect("it is read");
     assert_eq!(request.foreign(), None);
 }

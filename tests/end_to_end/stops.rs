@@ -53,7 +53,7 @@ async fn resumed(world: &TestWorld) -> StateChange {
     operator(world).resume(&entity()).await.expect("memory answers")
 }
 
-async fn skipped(world: &TestWorld, sequence: Sequence) -> Skipped {
+async fn skipped(world: &TestWorld, sequence: Sequence) -> SkipOutcome {
     operator(world).skip(&entity(), sequence).await.expect("memory answers")
 }
 
@@ -144,12 +144,12 @@ async fn hold_of_a_job_is_refused() {
 async fn blocked_order_continues_after_skipping_first_delivery() {
     let world = TestWorld::blocked().await;
     let first = world.state("test/a").await.next();
-    assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
+    assert_eq!(skipped(&world, first).await, SkipOutcome::As(Settlement::Parked));
     let receipts = world.operator().receipts(&entity()).await.unwrap();
     assert_eq!(receipts.iter().map(|receipt| receipt.attempts).collect::<Vec<_>>(), [2], "it was tried before");
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["2"]);
-    assert!(matches!(skipped(&world, first).await, Skipped::NotInFront(_)), "asked twice");
+    assert!(matches!(skipped(&world, first).await, SkipOutcome::NotInFront(_)), "asked twice");
 
     let parked = world.operator().parked(&entity()).await.unwrap();
     let [parked] = &parked[..] else { panic!("{parked:?}") };
@@ -167,7 +167,7 @@ async fn last_waiting_delivery_can_be_skipped() {
             on_hold(&world).await;
         }
         let first = world.state("test/a").await.next();
-        assert_eq!(skipped(&world, first).await, Skipped::As(Settlement::Parked));
+        assert_eq!(skipped(&world, first).await, SkipOutcome::As(Settlement::Parked));
         let state = world.state("test/a").await;
         assert_eq!((state.is_empty(), state.held.clone(), state.pending_since), (true, None, None));
         assert_eq!(state.hold.since().is_some(), holds);
@@ -187,7 +187,7 @@ async fn skip_of_an_applied_delivery_changes_nothing() {
     };
     let drainers = [world.drainer(Slow(Duration::from_secs(2)))];
     let (skipped, ()) = tokio::join!(skip, world.work(&drainers));
-    assert!(matches!(skipped, Skipped::NotInFront(_)), "{skipped:?}");
+    assert!(matches!(skipped, SkipOutcome::NotInFront(_)), "{skipped:?}");
     assert_eq!(world.applied(), ["1", "2"]);
     assert!(world.operator().parked(&entity()).await.unwrap().is_empty());
 }
@@ -360,7 +360,7 @@ async fn skip_sends_wake_up_for_next_delivery() {
     world.messages.clear();
     for wakes in [1, 0] {
         let next = world.state("test/a").await.next();
-        assert_eq!(skipped(&world, next).await, Skipped::As(Settlement::Parked));
+        assert_eq!(skipped(&world, next).await, SkipOutcome::As(Settlement::Parked));
         let at_once = world.messages.delays().into_iter().filter(Duration::is_zero).count();
         assert_eq!(at_once, wakes, "{next:?}");
         world.messages.clear();
@@ -372,7 +372,7 @@ async fn unfilled_sequence_is_not_skipped() {
     let world = TestWorld::new();
     let patience = Duration::from_secs(5);
     let (place, nonce) = world.claim("test/a").await;
-    assert_eq!(skipped(&world, place).await, Skipped::NotThereYet);
+    assert_eq!(skipped(&world, place).await, SkipOutcome::NotThereYet);
     let envelope = Envelope::pack(&world.incoming("test/a", "late"), &nonce, world.env.now() + 30 * DAY);
     world.store().run(&Put { envelope: &envelope, sequence: place }, patience).await.expect("memory answers");
     world.work(&[world.drainer(Done)]).await;
@@ -390,7 +390,7 @@ async fn skip_or_retry_does_not_bypass_the_rate() {
             world.env.sleep(Duration::from_millis(500)).await;
             if skips {
                 let next = world.state("test/a").await.next();
-                assert_eq!(world.operator().skip(&entity(), next).await, Ok(Skipped::As(Settlement::Parked)));
+                assert_eq!(world.operator().skip(&entity(), next).await, Ok(SkipOutcome::As(Settlement::Parked)));
             } else {
                 let retried = world.operator().retry(&entity()).await;
                 assert!(matches!(retried, Ok(StateChange::Unchanged(Some(_)))), "{retried:?}");

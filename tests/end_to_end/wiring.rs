@@ -16,7 +16,7 @@ async fn drained(world: &TestWorld, entity: &str) -> Lease {
 }
 
 /// Returns the ids of the messages that return to the queue.
-async fn failed_items(worker: &Worker, world: &TestWorld, records: Vec<Record>) -> Vec<String> {
+async fn failed_items(worker: &Worker, world: &TestWorld, records: Vec<SqsRecord>) -> Vec<String> {
     let deadline = world.env.now() + world.function_time;
     let response = worker.process(SqsEvent { records }, deadline).await;
     response.batch_item_failures.into_iter().map(|failure| failure.item_identifier).collect()

@@ -6,7 +6,7 @@ use webhook_serializer::protocol::delivery::LARGEST_BODY;
 /// The entity comes from a header, so the body may be any bytes.
 const SOURCES: &str = source!("any", "entity = '{source}/{header:x-order}'");
 
-fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> Webhook {
+fn webhook(deployment: &LocalDeployment, id: &str, body: Vec<u8>) -> SignedWebhook {
     let mut webhook = signed(&deployment.sources, "any", id, body, deployment.env.now());
     webhook.headers.push(("x-order".into(), id.into()));
     webhook

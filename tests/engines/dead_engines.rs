@@ -38,7 +38,7 @@ async fn closed_port() -> String {
 async fn status_of(account: Account, config: StoreConfig) -> u16 {
     let env = Env::system();
     let Parts { store, waker, .. } = Parts::connect(&account, &config, &env, None);
-    let inbox = Inbox::new(store, waker, config.retention, Arc::new(Log));
+    let inbox = Inbox::new(store, waker, config.retention, Arc::new(TracingLog));
     let sources = Arc::new(Sources::parse(SOURCES).expect("the sources are right"));
     let webhook = request(&signed(&sources, "test", "1", update("7"), env.now()));
     let ingest = Ingest::new(sources, inbox, env.clone());

@@ -26,7 +26,7 @@ fn sources() -> String {
 /// A sender with its webhooks, which it posts in sequence.
 #[derive(Default)]
 struct OrderedSender {
-    webhooks: Vec<Webhook>,
+    webhooks: Vec<SignedWebhook>,
     sent: Vec<Sent>,
     /// The number of accepted webhooks, repeats included.
     accepted: usize,

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use serializer::local::queue::Faults;
+use serializer::local::queue::QueueFaults;
 use tests::{handlers::FailsFirst, leaseless::LeaselessTable, prelude::*};
 
 const TASK: Duration = Duration::from_millis(20);
@@ -54,8 +54,9 @@ async fn wake_up_sent_twice_starts_each_delivery_once() {
     let twice =
         || testbed.waker_on(FaultyQueue::copying(testbed.queue(), testbed.env(), ORDERS as u64 * ROUNDS as u64));
     let inbox = testbed.inbox_on(testbed.parts().store, twice());
-    let drainers: Vec<_> =
-        (0..WORKERS).map(|_| testbed.drainer_on(testbed.parts().store, twice(), Slow(TASK), Arc::new(Log))).collect();
+    let drainers: Vec<_> = (0..WORKERS)
+        .map(|_| testbed.drainer_on(testbed.parts().store, twice(), Slow(TASK), Arc::new(TracingLog)))
+        .collect();
     drainers.into_iter().for_each(|drainer| testbed.feed(drainer));
     let sent = testbed.burst_into(&inbox, &orders(), ROUNDS, 1).await;
     assert_clean(&mut testbed, &sent, ORDERS * ROUNDS).await;
@@ -64,7 +65,7 @@ async fn wake_up_sent_twice_starts_each_delivery_once() {
 /// The queue delivers every second message to two workers at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_up_received_twice_starts_each_delivery_once() {
-    let mut testbed = TestBed::start_with(Faults { duplicate_every: NonZeroU32::new(2) }).await;
+    let mut testbed = TestBed::start_with(QueueFaults { duplicate_every: NonZeroU32::new(2) }).await;
     testbed.work(WORKERS, &Slow(TASK));
     let sent = testbed.burst(&orders(), ROUNDS, 1).await;
     assert_clean(&mut testbed, &sent, ORDERS * ROUNDS).await;
@@ -76,7 +77,7 @@ async fn handlers_overlap_when_lease_checks_are_off() {
     for _ in 0..WORKERS {
         let Parts { store, waker, .. } = testbed.parts();
         let store = testbed.store_on(LeaselessTable::new(store.table().clone()));
-        let drainer = testbed.drainer_on(store, waker, Slow(TASK), Arc::new(Log));
+        let drainer = testbed.drainer_on(store, waker, Slow(TASK), Arc::new(TracingLog));
         testbed.feed(drainer);
     }
     let sent = testbed.burst(&orders(), ROUNDS, 1).await;

@@ -25,7 +25,7 @@ use tokio::process::Command;
 use webhook_serializer::{
     aws::{
         Account,
-        signed::{Call, Signed},
+        signed::{ServiceCall, SigningClient},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::{event::Document, invoke::Invoke},
@@ -84,7 +84,7 @@ fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
     Invoke::new(sources, &account, &account.http_client(), &Env::system())
 }
 
-fn lambda(url: &str) -> Signed {
+fn lambda(url: &str) -> SigningClient {
     let account = account(url);
     account.signed(&account.http_client(), "lambda", account.lambda_endpoint.clone(), &Env::system())
 }
@@ -178,7 +178,7 @@ async fn handles_in_order_and_writes_with_the_settle(mut function: ReceiverProce
     {
         let body = Document::new(&deliveries.iter().collect::<Vec<_>>(), FencingToken(token)).json();
         let path = "/2015-03-31/functions/orders/invocations";
-        let asked = Call { method: "POST", path, headers: &[], body };
+        let asked = ServiceCall { method: "POST", path, headers: &[], body };
         let answered = lambda(function.url()).send(asked, Duration::from_secs(10)).await.unwrap();
         let answered: Value = serde_json::from_slice(&answered.body).unwrap();
         let judged = (answered["outcome"].as_str(), answer.objections(&answered));

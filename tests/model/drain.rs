@@ -14,8 +14,8 @@ use std::{
 use webhook_serializer::{
     engine::drain::{
         begin::{AcquireStep, Drained, acquire_step},
-        page::Page,
-        plan::{AnswerTiming, Drain, Group, Memory, Moment, SettleRequest, Step},
+        page::InboxPage,
+        plan::{AnswerTiming, DeliveryGroup, Drain, Memory, Moment, SettleRequest, Step},
     },
     handler::Outcome,
     protocol::{
@@ -23,7 +23,7 @@ use webhook_serializer::{
         entity::{FencingToken, Sequence},
         receipt::Settlement,
     },
-    sources::{Found, Sources, deliver::Deliver},
+    sources::{SourceLookup, Sources, deliver::Deliver},
     time::Timestamp,
 };
 
@@ -90,7 +90,7 @@ pub enum DrainBegin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SettleArgs {
     pub settlement: Settlement,
-    pub group: Group,
+    pub group: DeliveryGroup,
     pub token: u64,
     /// A handler has run, and its source has a rate limit.
     pub rated: bool,
@@ -107,10 +107,10 @@ const LONG_AGO: AnswerTiming =
 pub type SourceKind = (u32, bool, bool, Deliver);
 
 thread_local! {
-    static SOURCES: RefCell<HashMap<SourceKind, &'static Found>> = RefCell::default();
+    static SOURCES: RefCell<HashMap<SourceKind, &'static SourceLookup>> = RefCell::default();
     static BEGUN: RefCell<HashMap<(AcquiredRef, u8, ClockReading, usize), DrainBegin>> = RefCell::default();
     static NEXT: RefCell<HashMap<(DrainRef, u8, PlanTime, SourceKind), PlanStep>> = RefCell::default();
-    static ANSWERED: RefCell<HashMap<(DrainRef, HandlerOutcome, Group, SourceKind), PlanStep>> = RefCell::default();
+    static ANSWERED: RefCell<HashMap<(DrainRef, HandlerOutcome, DeliveryGroup, SourceKind), PlanStep>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(DrainRef, u8, Observation), DrainRef>> = RefCell::default();
     static DECISIONS: RefCell<HashMap<(DrainRef, u8, SettleArgs), DecisionRef>> = RefCell::default();
 }
@@ -176,7 +176,7 @@ impl DrainRef {
     }
 
     /// Returns the deliveries that the handler of a group gets.
-    pub fn handled(&self, group: Group) -> Vec<(u64, ModelId)> {
+    pub fn handled(&self, group: DeliveryGroup) -> Vec<(u64, ModelId)> {
         let one = |row| delivery_at(row).expect("a delivery");
         self.members(group).map(|waiting| (waiting.unpacked.head().sequence().0, one(&waiting.row))).collect()
     }
@@ -187,9 +187,9 @@ impl DrainRef {
         })
     }
 
-    pub fn answer(self, answer: HandlerOutcome, group: Group, kind: SourceKind) -> PlanStep {
+    pub fn answer(self, answer: HandlerOutcome, group: DeliveryGroup, kind: SourceKind) -> PlanStep {
         memoized(&ANSWERED, (self, answer, group, kind), |_| {
-            let Found::Source(source) = source(kind) else { unreachable!() };
+            let SourceLookup::Source(source) = source(kind) else { unreachable!() };
             let outcome = match answer {
                 HandlerOutcome::Done => Outcome::Done,
                 HandlerOutcome::Commit => Outcome::Commit(Vec::new()),
@@ -200,8 +200,8 @@ impl DrainRef {
         })
     }
 
-    pub fn commit_refused(self, group: Group, kind: SourceKind) -> PlanStep {
-        let Found::Source(source) = source(kind) else { unreachable!() };
+    pub fn commit_refused(self, group: DeliveryGroup, kind: SourceKind) -> PlanStep {
+        let SourceLookup::Source(source) = source(kind) else { unreachable!() };
         intern(&TODOS, self.refused(group, source, LONG_AGO))
     }
 
@@ -247,7 +247,8 @@ impl DrainRef {
             match observation {
                 Observation::Seen(view) => drain.seen((**view).clone()),
                 Observation::Read(from, rows, receipts) => {
-                    let page = Page::parse(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
+                    let page =
+                        InboxPage::parse(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
                     let wanted: Vec<ModelId> = page.identities().into_iter().map(id_of).collect();
                     let receipts = receipts.iter().filter(|(id, _)| wanted.contains(id));
@@ -264,7 +265,7 @@ impl DrainRef {
     }
 }
 
-fn source(kind: SourceKind) -> &'static Found {
+fn source(kind: SourceKind) -> &'static SourceLookup {
     memoized(&SOURCES, kind, |(attempts, block, rated, deliver)| {
         let document = format!(
             "[sources.shop]\nprovider = \"shopify\"\nsecrets = [\"s\"]\nhandler = \"h\"\nhandler_timeout = \"10s\"\n\
@@ -279,6 +280,6 @@ fn source(kind: SourceKind) -> &'static Found {
         );
         let sources = Sources::parse(&document).expect("a document");
         let source = sources.iter().next().expect("a source").clone();
-        Box::leak(Box::new(Found::Source(source)))
+        Box::leak(Box::new(SourceLookup::Source(source)))
     })
 }

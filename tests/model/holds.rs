@@ -1,7 +1,7 @@
 //! The steps of an operator who holds, resumes and skips.
 
 use webhook_serializer::{
-    engine::drain::plan::{Front, Group},
+    engine::drain::plan::{DeliveryGroup, Front},
     protocol::{lease::Acquired, receipt::Settlement, state::LeaseKind},
 };
 
@@ -111,7 +111,8 @@ impl StateBuilder<'_> {
                     return;
                 }
                 let token = lease.token().0;
-                let ended = SettleArgs { settlement: Settlement::Parked, group: Group::ONE, token, rated: false };
+                let ended =
+                    SettleArgs { settlement: Settlement::Parked, group: DeliveryGroup::ONE, token, rated: false };
                 let decision = known.decides(self.state.epoch, ended);
                 assert!(known.spills(decision).is_empty(), "its row has room");
                 ModelOperator::SkipSettle(lease, self.seen(), decision)

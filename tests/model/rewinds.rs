@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use webhook_serializer::{
-    engine::drain::{page::Page, plan::Memory},
+    engine::drain::{page::InboxPage, plan::Memory},
     operator::as_before,
     protocol::{
         format::attribute as a,
@@ -211,7 +211,8 @@ impl StateBuilder<'_> {
 
     fn as_before(&self, lease: LeaseRef, view: View) -> Option<DecisionRef> {
         let rows = (view.next().0..=view.tail.0).map_while(|at| self.state.item(ModelItem::Delivery(at)));
-        let page = Page::parse(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
+        let page =
+            InboxPage::parse(entity(), view.next(), rows.map(|row| (*row).clone()).collect()).expect("sound rows");
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
             ModelItem::Receipt(_) => Some((**row).clone()),
             _ => None,

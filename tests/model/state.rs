@@ -1,7 +1,7 @@
 //! The model's state: rows, the queue, and each actor's step.
 
 use webhook_serializer::{
-    engine::{append::Appending, drain::plan::Group},
+    engine::{append::Appending, drain::plan::DeliveryGroup},
     protocol::{attempt::Retries, entity::Sequence, hold::Hold, state::BlockReason},
 };
 
@@ -143,7 +143,7 @@ pub struct Draining {
     /// The store does not answer, so the drain stops.
     pub is_stopped: bool,
     /// The group of the running handler.
-    pub group: Group,
+    pub group: DeliveryGroup,
 }
 
 impl Draining {

@@ -3,7 +3,7 @@
 use webhook_serializer::{
     engine::drain::{
         begin::Drained,
-        plan::{self, Group},
+        plan::{self, DeliveryGroup},
     },
     protocol::{entity::Sequence, format::attribute as a, inbox::Decision, keys::delivery_row, receipt::Settlement},
     telemetry::RequeueReason,
@@ -181,7 +181,7 @@ impl StateBuilder<'_> {
         let Draining { lease, known, group, .. } = *worker.draining();
         let rated = (ran || commits) && self.model.rated;
         // Only the front can be parked, not a group.
-        let group = if ran && settlement == Settlement::Applied { group } else { Group::ONE };
+        let group = if ran && settlement == Settlement::Applied { group } else { DeliveryGroup::ONE };
         let ended = SettleArgs { settlement, group, token: lease.token().0, rated };
         let decision = known.decides(self.state.epoch, ended);
         self.spills(worker, decision, commits);
@@ -267,7 +267,7 @@ impl StateBuilder<'_> {
     fn is_settled(&mut self, worker: &mut ModelWorker, lease: LeaseRef, view: View, decision: DecisionRef) {
         let drain = worker.draining_mut();
         drain.lease = lease;
-        drain.group = Group::ONE;
+        drain.group = DeliveryGroup::ONE;
         drain.waited &= decision.not_before.is_none();
         let decision = if self.has(ViolatedRule::HolderForgetsDrops) {
             intern_decision(Decision { dropped: Vec::new(), ..(*decision).clone() })

@@ -10,7 +10,7 @@ use stateright::{Checker, HasDiscoveries, Model, Property};
 use webhook_serializer::{
     jobs::{
         Missed, OnCrash,
-        due::{MOST_STARTS, Next, Policy},
+        due::{MOST_STARTS, NextTick, Policy},
         schedule::Schedule,
     },
     protocol::{
@@ -19,7 +19,7 @@ use webhook_serializer::{
         memory,
         operation::Operation,
         state::{EntityState, HolderInfo, LeaseKind},
-        table::{Action as Does, Change, Condition, Write, Written},
+        table::{Action, Change, Condition, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
             TakeOverTick, TickOutcome, TickResult,
@@ -142,7 +142,7 @@ fn job() -> EntityKey {
 
 /// Changes a write as a control does.
 fn without(mut write: Write, rule: Option<OmittedTickRule>, call: &SchedulerCall) -> Write {
-    let (Some(rule), Does::Update(changes)) = (rule, &mut write.action) else { return write };
+    let (Some(rule), Action::Update(changes)) = (rule, &mut write.action) else { return write };
     let names = |change: &Change, name: &str| matches!(change, Change::Set(set, _) if set == name);
     match (rule, call) {
         (OmittedTickRule::TokenAtCompletion, SchedulerCall::Complete { .. }) => write.condition = Condition::Always,
@@ -260,11 +260,11 @@ impl Ticks {
             ModelScheduler::Looks { scheduled, seen } => {
                 let now = minute(0) + Duration::from_secs(60 * ahead);
                 let call = match self.policy().next(seen, *scheduled, now) {
-                    Next::Nothing | Next::Held { .. } => return None,
-                    Next::Start { tick, start, .. } => {
+                    NextTick::Nothing | NextTick::Held { .. } => return None,
+                    NextTick::Start { tick, start, .. } => {
                         SchedulerCall::Start { number: state.calls, tick, start, now, seen: (**seen).clone() }
                     }
-                    Next::GiveUp { tick } => SchedulerCall::GiveUp { seen: (**seen).clone(), tick, now },
+                    NextTick::GiveUp { tick } => SchedulerCall::GiveUp { seen: (**seen).clone(), tick, now },
                 };
                 Some((*scheduled, call))
             }

@@ -3,7 +3,7 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use webhook_serializer::{
-    engine::drain::plan::Group,
+    engine::drain::plan::DeliveryGroup,
     protocol::{
         inbox::{Commit, Committed, Settle, SettleAndRelease, Settling},
         memory,
@@ -42,7 +42,7 @@ pub struct Transaction {
     /// An earlier try landed, so the store answers the client token with that try's reply.
     pub landed: bool,
     pub kind: SourceKind,
-    pub group: Group,
+    pub group: DeliveryGroup,
     /// The commit does not check for a hold.
     pub is_blind: bool,
 }

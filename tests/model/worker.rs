@@ -4,7 +4,7 @@ use webhook_serializer::{
     engine::{
         drain::{
             begin::{Disposition, Drained, disposition},
-            plan::{self, Group},
+            plan::{self, DeliveryGroup},
         },
         queue::WakeUp,
     },
@@ -522,7 +522,7 @@ impl StateBuilder<'_> {
             DrainBegin::Granted(lease, known) => {
                 let state = known.state();
                 let waited = state.yield_until.is_some() || state.retry_at.is_some();
-                worker.drain = Some(Draining { lease, known, waited, is_stopped: false, group: Group::ONE });
+                worker.drain = Some(Draining { lease, known, waited, is_stopped: false, group: DeliveryGroup::ONE });
                 self.turn(worker);
             }
             DrainBegin::Drained(drained) => self.ends(worker, drained),

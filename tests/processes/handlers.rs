@@ -6,13 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serializer::local::{Function, Local, Options, QUEUE, function_pool::FunctionPool, queue::QueueSettings};
+use serializer::local::{Function, LocalOptions, LocalRun, QUEUE, function_pool::FunctionPool, queue::QueueSettings};
 use tests::{prelude::*, source, testbed::incoming};
 use tokio::sync::mpsc;
 use webhook_serializer::{engine::drain::DrainSettings, functions::worker::Attributes, protocol::format::attribute};
 
-pub(super) fn record(id: &str, entity: &str) -> Record {
-    Record {
+pub(super) fn record(id: &str, entity: &str) -> SqsRecord {
+    SqsRecord {
         message_id: id.into(),
         receipt_handle: String::new(),
         body: format!("{{\"entity\":\"{entity}\"}}"),
@@ -61,7 +61,7 @@ async fn lease_is_renewed_while_handler_blocks_thread() {
 
 /// A deployment whose worker is a real process. Lease and visibility timeout are short.
 pub(super) struct Processes {
-    pub(super) local: Local,
+    pub(super) local: LocalRun,
     directory: PathBuf,
     pub(super) env: Env,
 }
@@ -85,7 +85,7 @@ impl Processes {
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("a directory");
         std::fs::write(directory.join("sources.toml"), sources).expect("a file");
-        let options = Options {
+        let options = LocalOptions {
             data: None,
             port: 0,
             workers: NonZeroUsize::MIN,
@@ -95,7 +95,7 @@ impl Processes {
             scheduler: None,
             samples: false,
         };
-        let local = Local::start(options, Arc::new(Log)).await.expect("it starts");
+        let local = LocalRun::start(options, Arc::new(TracingLog)).await.expect("it starts");
         let settings = QueueSettings { visibility_timeout: Duration::from_secs(2), ..QueueSettings::named(QUEUE) };
         local.engines.queues().put(settings).expect("the queue takes it");
         Self { local, directory, env: Env::system() }
@@ -107,7 +107,7 @@ impl Processes {
 
     fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts();
-        let inbox = Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(Log));
+        let inbox = Inbox::new(store.clone(), waker.clone(), Duration::from_secs(86_400), Arc::new(TracingLog));
         Operator::new(store, waker, inbox, Duration::from_secs(86_400))
     }
 
@@ -126,7 +126,7 @@ impl Processes {
 
     async fn append_incoming(&self, incoming: &Incoming) {
         let Parts { store, waker, .. } = self.parts();
-        let inbox = Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(Log));
+        let inbox = Inbox::new(store, waker, Duration::from_secs(86_400), Arc::new(TracingLog));
         inbox.append_within(incoming, None, Duration::from_secs(30)).await.expect("it is appended");
     }
 
@@ -143,7 +143,7 @@ impl Processes {
             timeout: Duration::from_secs(60),
             memory_mb: 128,
             environment,
-            logs: Logs::Lines(lines),
+            logs: ProcessLogs::Lines(lines),
         };
         (settings, logged)
     }

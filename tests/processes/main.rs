@@ -25,7 +25,7 @@ fn settings(timeout: Duration) -> FunctionSettings {
         timeout,
         memory_mb: 128,
         environment: vec![("SETTING".to_owned(), "given".to_owned())],
-        logs: Logs::Discarded,
+        logs: ProcessLogs::Discarded,
     }
 }
 
@@ -170,7 +170,7 @@ async fn failed_process_start_is_reported_with_its_output() {
     assert_eq!(ids.into_iter().map(u64::from).collect::<Vec<_>>(), [answer["process_id"].as_u64().expect("its id")]);
 
     let (lines, mut printed) = tokio::sync::mpsc::unbounded_channel();
-    let mut failing = FunctionSettings { logs: Logs::Lines(lines), ..settings(AMPLE) };
+    let mut failing = FunctionSettings { logs: ProcessLogs::Lines(lines), ..settings(AMPLE) };
     failing.environment.push(("FAIL_TO_START".to_owned(), "1".to_owned()));
     let outcome = FunctionProcess::new(failing).start().await;
     assert!(matches!(&outcome, Err(InvokeError::Exited { how }) if how.contains('3')), "{outcome:?}");

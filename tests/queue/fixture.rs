@@ -11,7 +11,7 @@ use aws_sdk_sqs::{
         QueueAttributeName,
     },
 };
-use serializer::local::queue::{QueueSettings, Queues, Redrive, clock::ManualClock, queue_url, serve};
+use serializer::local::queue::{QueueSettings, Queues, RedrivePolicy, clock::ManualClock, queue_url, serve};
 use tokio::net::TcpListener;
 use webhook_serializer::aws::Account;
 
@@ -36,7 +36,7 @@ impl QueueFixture {
         let clock = manual_clock();
         let settings = QueueSettings {
             visibility_timeout: Duration::from_secs(visibility_timeout),
-            redrive: Some(Redrive { dead_letters: "dead-letters".to_owned(), max_receives }),
+            redrive: Some(RedrivePolicy { dead_letters: "dead-letters".to_owned(), max_receives }),
             ..QueueSettings::named(QUEUE)
         };
         let queues = Queues::memory([QueueSettings::named("dead-letters"), settings]).expect("memory");

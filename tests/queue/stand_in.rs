@@ -11,7 +11,8 @@ use std::{
 
 use aws_sdk_sqs::{Client, types::QueueAttributeName};
 use serializer::local::queue::{
-    Code, Counts, Faults, NewMessage, QueueSettings, Queues, Receive, Redrive, clock::ManualClock, queue_url, serve,
+    Code, Counts, NewMessage, QueueFaults, QueueSettings, Queues, Receive, RedrivePolicy, clock::ManualClock,
+    queue_url, serve,
 };
 use tokio::{net::TcpListener, sync::oneshot};
 
@@ -87,7 +88,7 @@ fn queue_file_in_use_is_refused() {
 
 #[test]
 fn unknown_dead_letter_queue_is_refused() {
-    let redrive = Some(Redrive { dead_letters: "nowhere".to_owned(), max_receives: 3 });
+    let redrive = Some(RedrivePolicy { dead_letters: "nowhere".to_owned(), max_receives: 3 });
     let refused = Queues::memory([QueueSettings { redrive, ..QueueSettings::named(QUEUE) }]);
     assert_eq!(refused.expect_err("no such queue").code, Code::InvalidParameterValue);
 }
@@ -95,7 +96,7 @@ fn unknown_dead_letter_queue_is_refused() {
 #[tokio::test]
 async fn injected_fault_duplicates_every_second_message() {
     let (queues, _) = memory();
-    let queues = queues.with_faults(Faults { duplicate_every: NonZeroU32::new(2) });
+    let queues = queues.with_faults(QueueFaults { duplicate_every: NonZeroU32::new(2) });
     for body in ["a", "b"] {
         queues.send(QUEUE, &NewMessage::with_body(body)).expect("sent");
     }

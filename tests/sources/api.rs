@@ -13,7 +13,7 @@ use tests::prelude::*;
 use tokio::{net::TcpListener, task::AbortHandle};
 use webhook_serializer::{
     config::SourcesOrigin,
-    sources::{Document, Newest, SPACING},
+    sources::{NewestDocument, SPACING, SourcesDocument},
     telemetry::Quiet,
     time::SystemClock,
 };
@@ -82,7 +82,7 @@ impl ApiStandIn {
         }
     }
 
-    fn document(&self, origin: SourcesOrigin, env: &Env) -> Box<dyn Document> {
+    fn document(&self, origin: SourcesOrigin, env: &Env) -> Box<dyn SourcesDocument> {
         let account = self.account();
         account.document(&account.http_client(), origin, env)
     }
@@ -170,12 +170,12 @@ async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
 
     stand_in.set_reply(ServiceReply::Silence);
     pass();
-    assert_eq!(live.newest().await, Newest::Unknown, "silent");
+    assert_eq!(live.newest().await, NewestDocument::Unknown, "silent");
     assert!(Arc::ptr_eq(&first, &live.current()));
 
     // The first read hangs and times out. The next one is answered.
     stand_in.set_reply(parameter_with("cm9sbGVk"));
-    while live.newest().await == Newest::Unknown {
+    while live.newest().await == NewestDocument::Unknown {
         pass();
     }
     let rolled = live.current();
@@ -186,9 +186,9 @@ async fn last_document_is_kept_if_ssm_is_silent_or_unreachable() {
         json!({ "Parameter": { "Value": "no document" } }).to_string(),
     ));
     pass();
-    assert_eq!(live.newest().await, Newest::Unknown, "invalid");
+    assert_eq!(live.newest().await, NewestDocument::Unknown, "invalid");
     stand_in.server.abort();
     pass();
-    assert_eq!(live.newest().await, Newest::Unknown, "gone");
+    assert_eq!(live.newest().await, NewestDocument::Unknown, "gone");
     assert!(Arc::ptr_eq(&rolled, &live.current()));
 }

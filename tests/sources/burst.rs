@@ -1,7 +1,7 @@
 //! Many instances start at once and read their document from a service with a rate limit.
 
 use tests::prelude::*;
-use webhook_serializer::sources::Document;
+use webhook_serializer::sources::SourcesDocument;
 
 use crate::script::{ScriptedDocument, document};
 
@@ -25,7 +25,7 @@ struct Bucket {
     reads: usize,
 }
 
-impl Document for Throttling {
+impl SourcesDocument for Throttling {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         let now = self.env.monotonic();
         let mut bucket = self.bucket.lock().expect("no one panics with it");

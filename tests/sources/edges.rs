@@ -4,7 +4,7 @@
 use tests::prelude::*;
 use webhook_serializer::{
     providers::{self, Headers},
-    sources::{Received, Sources},
+    sources::{ReceivedWebhook, Sources},
 };
 
 const SOURCES: &str = "[sources.hdr]\nprovider = 'generic'\nsecrets = ['a-test-secret-0123456789']\nhandler = 'log'\n\
@@ -12,7 +12,7 @@ const SOURCES: &str = "[sources.hdr]\nprovider = 'generic'\nsecrets = ['a-test-s
                        encoding = 'hex'\nsigned = '{body}'\ntopic = 'x-topic'\ndelivery_id = 'x-id'\n\
                        entity_kind = 'order'\nentity = 'x-order'\n";
 
-fn received(headers: [(&str, &str); 3], body: &str) -> Received {
+fn received(headers: [(&str, &str); 3], body: &str) -> ReceivedWebhook {
     let sources = Sources::parse(SOURCES).unwrap();
     let headers: Headers = headers.into_iter().collect();
     let request = providers::Request { headers: &headers, body: body.as_bytes() };

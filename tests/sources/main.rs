@@ -15,7 +15,7 @@ use script::{ScriptedDocument, document};
 use tests::prelude::*;
 use webhook_serializer::{
     config::FileDocument,
-    sources::{Found, Newest, PATIENCE, REFRESH, SPACING, STALE},
+    sources::{NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup},
     telemetry::RequeueReason,
 };
 
@@ -43,12 +43,12 @@ async fn ingest(world: &TestWorld, script: &ScriptedDocument) -> (Ingest, LiveSo
     (Ingest::new(&live, world.inbox(), world.env.clone()), live)
 }
 
-fn webhook(world: &TestWorld, source: &str, secret: &str, id: &str) -> Webhook {
+fn webhook(world: &TestWorld, source: &str, secret: &str, id: &str) -> SignedWebhook {
     let sources = Sources::parse(&document(&[(source, secret)])).unwrap();
     signed(&sources, source, id, update("1"), world.env.now())
 }
 
-fn post(world: &TestWorld, secret: &str, id: &str) -> Request {
+fn post(world: &TestWorld, secret: &str, id: &str) -> HttpRequest {
     request(&webhook(world, "shop", secret, id))
 }
 
@@ -108,7 +108,7 @@ async fn document_read_during_long_freeze_is_ignored() {
     settle().await;
     assert_eq!((script.reads(), script.events().len()), (2, 0));
     // Neither does such a read confirm that the document in use is the newest.
-    assert_eq!(live.newest().await, Newest::Unknown);
+    assert_eq!(live.newest().await, NewestDocument::Unknown);
     assert_eq!(ingest.answer(&post(&world, NEW, "2")).await.status_code, 503);
     // A read that fails while the function runs is reported.
     pass(REFRESH).await;
@@ -359,11 +359,11 @@ async fn invalid_sources_document_is_ignored_and_not_shown() {
         settle().await;
         let event = script.events().pop().unwrap();
         assert!(event.starts_with("news: ") && event.contains(reason) && !event.contains(NEW), "{reason}: {event}");
-        assert_eq!(live.newest().await, Newest::Unknown);
+        assert_eq!(live.newest().await, NewestDocument::Unknown);
     }
     script.set(&[("shop", OLD)]);
     pass(REFRESH).await;
-    assert_eq!(live.newest().await, Newest::Known);
+    assert_eq!(live.newest().await, NewestDocument::Known);
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,7 +409,7 @@ async fn drain(world: &TestWorld, script: &ScriptedDocument, live: &LiveSources)
     let settings = world.settings.clone();
     let observer: Arc<dyn Observer> = Arc::new(script.clone());
     let drainer = Drainer::new(store, waker, live, Done, settings, info, observer).isolated(Isolation::Inline);
-    let received = Received::new(EntityKey::parse("second/order/1").unwrap(), 1);
+    let received = ReceivedWakeUp::new(EntityKey::parse("second/order/1").unwrap(), 1);
     let deadline = world.env.monotonic() + world.function_time;
     drainer.process(&received, deadline, &SuspectGate::new(1)).await
 }
@@ -425,10 +425,10 @@ async fn worker_with_fast_clock_finds_an_added_source() {
         script.set(&[("shop", OLD), ("second", OLD)]);
         let accepted = Timestamp::from_millis(world.env.now().as_millis() - ahead * 1000);
         let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
-        assert!(matches!(found, Found::Source(_)), "{ahead} s ahead: {found:?}");
+        assert!(matches!(found, SourceLookup::Source(_)), "{ahead} s ahead: {found:?}");
         // A source that is in no document counts as removed, whatever the clocks say.
         let found = live.find(&SourceName::parse("third").unwrap(), accepted).await;
-        assert!(matches!(found, Found::Gone), "{ahead} s ahead: {found:?}");
+        assert!(matches!(found, SourceLookup::Gone), "{ahead} s ahead: {found:?}");
     }
 }
 
@@ -440,7 +440,7 @@ async fn worker_with_slow_clock_notices_source_removal() {
     pass(Duration::from_secs(1)).await;
     let accepted = world.env.now() + Duration::from_secs(3600);
     let found = live.find(&SourceName::parse("second").unwrap(), accepted).await;
-    assert!(matches!(found, Found::Gone), "{found:?}");
+    assert!(matches!(found, SourceLookup::Gone), "{found:?}");
     assert_eq!(script.reads(), 2);
 }
 

@@ -8,7 +8,7 @@ use tests::prelude::*;
 use webhook_serializer::functions::ingest::keys::PublishedKeys;
 
 /// Returns the sample webhooks by file, signed at the current time.
-fn webhooks(world: &TestWorld, sources: &Sources) -> Vec<(String, Webhook)> {
+fn webhooks(world: &TestWorld, sources: &Sources) -> Vec<(String, SignedWebhook)> {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../events"));
     let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|kind| kind == "json"));
@@ -24,9 +24,9 @@ fn webhooks(world: &TestWorld, sources: &Sources) -> Vec<(String, Webhook)> {
 }
 
 /// Returns the webhook's request twice: with its body as text and in base64.
-fn both_forms(webhook: &Webhook) -> [Request; 2] {
+fn both_forms(webhook: &SignedWebhook) -> [HttpRequest; 2] {
     let text = request(webhook);
-    let encoded = Request { body: Some(STANDARD.encode(&webhook.body)), is_base64_encoded: true, ..text.clone() };
+    let encoded = HttpRequest { body: Some(STANDARD.encode(&webhook.body)), is_base64_encoded: true, ..text.clone() };
     [text, encoded]
 }
 
@@ -80,9 +80,9 @@ async fn every_changed_sample_is_answered_401() {
         }
         let signed_by_url = webhook.query.is_some();
         let changed = if signed_by_url {
-            Request { raw_query_string: "token=guessed".into(), ..request(&webhook) }
+            HttpRequest { raw_query_string: "token=guessed".into(), ..request(&webhook) }
         } else {
-            request(&Webhook { body: [&webhook.body[..], b" "].concat(), ..webhook })
+            request(&SignedWebhook { body: [&webhook.body[..], b" "].concat(), ..webhook })
         };
         let answer = ingest.answer(&changed).await;
         assert_eq!(answer.status_code, 401, "{name}: {}", error(&answer));

@@ -3,7 +3,7 @@
 use std::{future::pending, sync::MutexGuard};
 
 use tests::prelude::*;
-use webhook_serializer::sources::Document;
+use webhook_serializer::sources::SourcesDocument;
 
 /// Returns a document with these sources and their secrets.
 pub fn document(sources: &[(&str, &str)]) -> String {
@@ -65,7 +65,7 @@ impl ScriptedDocument {
     }
 }
 
-impl Document for ScriptedDocument {
+impl SourcesDocument for ScriptedDocument {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         let mut state = self.state();
         state.reads += 1;

@@ -14,7 +14,7 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
-use serializer::document::{Changed, Place, Text, apply};
+use serializer::document::{ChangeOutcome, DocumentPlace, Text, apply};
 use tests::prelude::*;
 use tokio::net::TcpListener;
 use webhook_serializer::config::SourcesOrigin;
@@ -58,7 +58,7 @@ impl ServicesStandIn {
         stand_in
     }
 
-    async fn place(&self, origin: SourcesOrigin) -> Place {
+    async fn place(&self, origin: SourcesOrigin) -> DocumentPlace {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let router = Router::new().route("/", post(answer)).with_state(self.clone());
@@ -68,14 +68,14 @@ impl ServicesStandIn {
             secrets_endpoint: Some(url),
             ..Account::local("http://127.0.0.1:1", "http://127.0.0.1:1")
         };
-        Place::at(origin, Some(&account)).unwrap()
+        DocumentPlace::at(origin, Some(&account)).unwrap()
     }
 
-    async fn places(&self) -> [Place; 2] {
+    async fn places(&self) -> [DocumentPlace; 2] {
         [self.place(SourcesOrigin::Parameter(NAME.into())).await, self.place(SourcesOrigin::Secret(ARN.into())).await]
     }
 
-    async fn read(place: &Place) -> Sources {
+    async fn read(place: &DocumentPlace) -> Sources {
         Sources::parse(&place.read().await.unwrap().unwrap().text).unwrap()
     }
 }
@@ -150,7 +150,7 @@ fn fields() -> Vec<(String, Value)> {
     [("provider", json!("shopify")), ("secrets", json!(["new"])), ("handler", json!("orders"))].map(field).to_vec()
 }
 
-async fn add(place: &Place, name: &str) -> anyhow::Result<Changed> {
+async fn add(place: &DocumentPlace, name: &str) -> anyhow::Result<ChangeOutcome> {
     let edit = |text: &mut Text| {
         anyhow::ensure!(!text.has(name), "there is a source `{name}` already");
         text.insert(name, &fields())
@@ -168,7 +168,7 @@ async fn concurrent_document_write_is_merged_with_change() {
         let stand_in = ServicesStandIn::with(&source("first"));
         let place = &stand_in.places().await[at];
         stand_in.services().others.push(source("first") + &source("theirs"));
-        assert!(matches!(add(place, "ours").await.unwrap(), Changed::Done(..)));
+        assert!(matches!(add(place, "ours").await.unwrap(), ChangeOutcome::Done(..)));
         assert_eq!(names(&ServicesStandIn::read(place).await), ["first", "ours", "theirs"], "{place}");
     }
 }
@@ -179,7 +179,7 @@ async fn unanswered_parameter_write_is_merged_with_concurrent_write() {
     let [parameter, _] = stand_in.places().await;
     stand_in.services().others.push(source("first") + &source("theirs"));
     stand_in.services().loses_reply = true;
-    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), ChangeOutcome::Done(..)));
     assert_eq!(names(&ServicesStandIn::read(&parameter).await), ["first", "ours", "theirs"]);
 }
 
@@ -206,7 +206,7 @@ async fn declined_change_restores_concurrent_write() {
     // The first question is answered with yes. Theirs changes the difference, so there is a second.
     let edit = |text: &mut Text| text.insert(if text.has("theirs") { "other" } else { "ours" }, &fields());
     let changed = apply(&parameter, 60, edit, |_| Ok(asked.fetch_add(1, Ordering::Relaxed) == 0)).await;
-    assert!(matches!(changed, Ok(Changed::Declined)));
+    assert!(matches!(changed, Ok(ChangeOutcome::Declined)));
     assert_eq!((asked.into_inner(), parameter.read().await.unwrap().unwrap().text), (2, theirs));
 }
 
@@ -215,7 +215,7 @@ async fn changed_ssm_parameter_keeps_key_tier_and_type() {
     let stand_in = ServicesStandIn::with(&source("first"));
     stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
-    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "2"));
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), ChangeOutcome::Done(_, Some(version)) if version == "2"));
     let asked = std::mem::take(&mut stand_in.services().requests);
     let (_, put) = asked.into_iter().find(|(target, _)| target == "PutParameter").unwrap();
     let said = (&put["KeyId"], &put["Tier"], &put["Type"], &put["Overwrite"]);
@@ -226,7 +226,7 @@ async fn changed_ssm_parameter_keeps_key_tier_and_type() {
 async fn missing_parameter_is_created_but_missing_secret_refused() {
     let stand_in = ServicesStandIn::default();
     let [parameter, secret] = stand_in.places().await;
-    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(_, Some(version)) if version == "1"));
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), ChangeOutcome::Done(_, Some(version)) if version == "1"));
     let refused = format!("{:#}", add(&secret, "ours").await.unwrap_err());
     assert!(refused.contains("there is no such secret") && refused.contains("create-secret"), "{refused}");
 }
@@ -253,7 +253,7 @@ async fn denied_change_names_the_missing_permission() {
         ssm_endpoint: Some("http://127.0.0.1:1".into()),
         ..Account::local("http://127.0.0.1:1", "http://127.0.0.1:1")
     };
-    let gone = Place::at(SourcesOrigin::Parameter(NAME.into()), Some(&nobody)).unwrap();
+    let gone = DocumentPlace::at(SourcesOrigin::Parameter(NAME.into()), Some(&nobody)).unwrap();
     let refused = format!("{:#}", add(&gone, "ours").await.unwrap_err());
     assert_eq!(refused, "the parameter /webhooks/sources cannot be read: ssm does not answer at http://127.0.0.1:1");
 }
@@ -276,5 +276,5 @@ async fn oversized_document_is_refused_without_a_write() {
     let stand_in = ServicesStandIn::with(&long(4000));
     stand_in.services().tier = "Advanced";
     let [parameter, _] = stand_in.places().await;
-    assert!(matches!(add(&parameter, "ours").await.unwrap(), Changed::Done(..)));
+    assert!(matches!(add(&parameter, "ours").await.unwrap(), ChangeOutcome::Done(..)));
 }

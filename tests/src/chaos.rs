@@ -26,7 +26,7 @@ use serializer::{
     local::{
         EventSource, Function, QUEUE, TOTALS_TABLE,
         function_pool::FunctionPool,
-        function_process::{FunctionSettings, Logs, ProcessIds},
+        function_process::{FunctionSettings, ProcessIds, ProcessLogs},
         queue::queue_url,
     },
     view::audit::Sent,
@@ -41,7 +41,7 @@ use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
     engine::append::Inbox,
-    functions::ingest::Request,
+    functions::ingest::HttpRequest,
     operator::Operator,
     protocol::{entity::EntityKey, receipt::Receipt},
     sources::Sources,
@@ -189,7 +189,7 @@ impl EnginesProcess {
             timeout: FUNCTION_TIMEOUT,
             memory_mb: 128,
             environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            logs: Logs::Discarded,
+            logs: ProcessLogs::Discarded,
         }
     }
 }
@@ -263,7 +263,7 @@ async fn send(
     }
 }
 
-async fn post(ingests: &FunctionPool, request: &Request) -> Option<u64> {
+async fn post(ingests: &FunctionPool, request: &HttpRequest) -> Option<u64> {
     let payload = serde_json::to_vec(request).ok()?;
     let answer = ingests.invoke(payload).await.ok()?;
     serde_json::from_slice::<Json>(&answer).unwrap_or_default()["statusCode"].as_u64()

@@ -6,9 +6,9 @@ use std::{
 };
 
 use serializer::local::{
-    Local, Options,
-    samples::Webhook,
-    sender::{Answer, Sender},
+    LocalOptions, LocalRun,
+    samples::SignedWebhook,
+    sender::{HttpAnswer, Sender},
 };
 use tokio::sync::watch;
 use webhook_serializer::{
@@ -18,12 +18,12 @@ use webhook_serializer::{
     operator::Operator,
     protocol::delivery::Delivery,
     sources::Sources,
-    telemetry::{Log, Observer},
+    telemetry::{Observer, TracingLog},
     time::Env,
 };
 
 pub struct LocalDeployment {
-    pub local: Local,
+    pub local: LocalRun,
     pub sender: Sender,
     pub sources: Arc<Sources>,
     pub env: Env,
@@ -31,7 +31,7 @@ pub struct LocalDeployment {
 
 impl LocalDeployment {
     pub async fn start(sources: &str) -> Self {
-        Self::start_observed(sources, Arc::new(Log)).await
+        Self::start_observed(sources, Arc::new(TracingLog)).await
     }
 
     /// Starts a deployment that accepts the signatures of the development samples.
@@ -47,7 +47,7 @@ impl LocalDeployment {
         let sources = Arc::new(Sources::parse(sources).expect("the sources are right"));
         let workers = NonZeroUsize::new(4).expect("four are some");
         let drain = DrainSettings::default();
-        let options = Options {
+        let options = LocalOptions {
             data: None,
             port: 0,
             workers,
@@ -57,13 +57,13 @@ impl LocalDeployment {
             scheduler: None,
             samples,
         };
-        let local = Local::start(options, observer).await.expect("it starts");
+        let local = LocalRun::start(options, observer).await.expect("it starts");
         let sender = Sender::new(format!("http://{}", local.webhooks));
         Self { local, sender, sources, env: Env::system() }
     }
 
     /// Posts a webhook, and posts it again for as long as the answer is 503.
-    pub async fn post(&self, webhook: &Webhook) -> Answer {
+    pub async fn post(&self, webhook: &SignedWebhook) -> HttpAnswer {
         for _ in 0..6 {
             let answer = self.sender.post(webhook).await.expect("it answers");
             if answer.status != 503 {
@@ -76,7 +76,7 @@ impl LocalDeployment {
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.local.engines.connect(&self.env, None);
         let retention = DrainSettings::default().retention;
-        let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Log));
+        let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(TracingLog));
         Operator::new(store, waker, inbox, retention)
     }
 }

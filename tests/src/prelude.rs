@@ -12,9 +12,9 @@ pub use crate::{
 pub use futures_util::future::{BoxFuture, join_all};
 pub use serializer::{
     local::{
-        function_process::{FunctionProcess, FunctionSettings, Logs},
+        function_process::{FunctionProcess, FunctionSettings, ProcessLogs},
         handler_log::RunEnd,
-        samples::Webhook,
+        samples::SignedWebhook,
     },
     view::audit::Sent,
 };
@@ -32,17 +32,17 @@ pub use webhook_serializer::{
     aws::{Account, Parts, meter::Reading},
     engine::{
         append::Inbox,
-        drain::{Acknowledgement, Drainer, MARGIN, Received, SuspectGate},
+        drain::{Acknowledgement, Drainer, MARGIN, ReceivedWakeUp, SuspectGate},
         queue::{Message, QueueError},
     },
     functions::{
-        ingest::{Ingest, Request, Response},
-        worker::{Record, SqsEvent, Worker},
+        ingest::{HttpRequest, Ingest, Response},
+        worker::{SqsEvent, SqsRecord, Worker},
     },
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     jobs::{Job, JobError, Jobs, Ticker},
     leases::{Leases, Terms},
-    operator::{Erased, Operator, OperatorError, PutBack, Rewound, Skipped},
+    operator::{Erased, Operator, OperatorError, PutBack, RewindOutcome, SkipOutcome},
     protocol::{
         delivery::{Age, Delivery, Envelope, Incoming},
         entity::{DeliveryId, EntityKey, FencingToken, Sequence, SourceName},
@@ -59,6 +59,6 @@ pub use webhook_serializer::{
         tick::{JobState, TickOutcome},
     },
     sources::{LiveSources, Sources},
-    telemetry::{Event, Log, Observer},
+    telemetry::{Event, Observer, TracingLog},
     time::{Clock, Env, SeededRandom, Timestamp},
 };

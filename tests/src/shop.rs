@@ -9,7 +9,7 @@ use std::time::Duration;
 use serializer::{
     console::{Console, Watched},
     local::samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
-    view::recording::{EventKind, EventRecorder, OrderEvent},
+    view::recording::{EventKind, EventRecorder, RecordedEvent},
 };
 use webhook_serializer::{
     aws::Parts,
@@ -148,7 +148,7 @@ impl Shop {
     }
 
     /// Waits until `so` returns true for all recorded events.
-    pub async fn until(&self, so: impl Fn(&[OrderEvent]) -> bool) {
+    pub async fn until(&self, so: impl Fn(&[RecordedEvent]) -> bool) {
         self.story.until(0, so).await;
     }
 
@@ -159,7 +159,7 @@ impl Shop {
     /// Waits until this many deliveries of the order were parked.
     pub async fn until_all_parked(&self, order: &str, count: usize) {
         let is_it =
-            |one: &&OrderEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
+            |one: &&RecordedEvent| one.entity.as_str() == order && one.what == EventKind::Settled(Settlement::Parked);
         self.until(|happenings| happenings.iter().filter(is_it).count() >= count).await;
     }
 

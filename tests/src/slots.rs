@@ -14,7 +14,7 @@ use futures_util::{
 use serializer::local::{BATCH, GROWTH};
 use webhook_serializer::{
     engine::drain::Acknowledgement,
-    functions::worker::{Record, SqsEvent, Worker},
+    functions::worker::{SqsEvent, SqsRecord, Worker},
     handler::Handler,
 };
 
@@ -83,8 +83,10 @@ impl TestWorld {
         {
             batch.push(message);
         }
-        let record =
-            |(number, message): (usize, &MemoryMessage)| Record { message_id: number.to_string(), ..message.record() };
+        let record = |(number, message): (usize, &MemoryMessage)| SqsRecord {
+            message_id: number.to_string(),
+            ..message.record()
+        };
         let event = SqsEvent { records: batch.iter().enumerate().map(record).collect() };
         let deadline = self.env.now() + self.function_time;
         let response = worker.process(event, deadline).await;

@@ -14,7 +14,7 @@ use serializer::{
     local::{
         Engines, EventSource, Function, QUEUE,
         handler_log::{Journal, Journaled},
-        queue::Faults,
+        queue::QueueFaults,
     },
     view::audit::{Sent, Verdict},
 };
@@ -38,7 +38,7 @@ use webhook_serializer::{
         table::Table,
     },
     sources::Sources,
-    telemetry::{Log, Observer},
+    telemetry::{Observer, TracingLog},
     time::{Env, Timestamp},
 };
 
@@ -71,18 +71,18 @@ pub struct TestBed {
 
 impl TestBed {
     pub async fn start() -> Self {
-        Self::start_as(SOURCES, Faults::default()).await
+        Self::start_as(SOURCES, QueueFaults::default()).await
     }
 
-    pub async fn start_with(faults: Faults) -> Self {
+    pub async fn start_with(faults: QueueFaults) -> Self {
         Self::start_as(SOURCES, faults).await
     }
 
     pub async fn start_for(sources: &str) -> Self {
-        Self::start_as(sources, Faults::default()).await
+        Self::start_as(sources, QueueFaults::default()).await
     }
 
-    async fn start_as(sources: &str, faults: Faults) -> Self {
+    async fn start_as(sources: &str, faults: QueueFaults) -> Self {
         let engines = Engines::start_with(None, faults).await.expect("the engines start");
         let env = Env::system();
         Self {
@@ -116,7 +116,7 @@ impl TestBed {
     }
 
     pub fn inbox_on(&self, store: Store, waker: Waker) -> Inbox {
-        Inbox::new(store, waker, self.settings.retention, Arc::new(Log))
+        Inbox::new(store, waker, self.settings.retention, Arc::new(TracingLog))
     }
 
     pub fn operator(&self) -> Operator {
@@ -130,7 +130,7 @@ impl TestBed {
 
     pub fn drainer(&self, handler: impl Handler) -> Drainer {
         let Parts { store, waker, .. } = self.parts();
-        self.drainer_on(store, waker, handler, Arc::new(Log))
+        self.drainer_on(store, waker, handler, Arc::new(TracingLog))
     }
 
     pub fn drainer_on(

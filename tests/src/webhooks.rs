@@ -1,15 +1,15 @@
 //! Signed webhooks, as senders post them.
 
-use serializer::local::samples::Webhook;
+use serializer::local::samples::SignedWebhook;
 use webhook_serializer::{
-    functions::ingest::{Http, Request, RequestContext},
+    functions::ingest::{Http, HttpRequest, RequestContext},
     providers::{self, Headers},
     sources::Sources,
     time::{Env, Timestamp},
 };
 
 /// Returns a webhook of a Standard Webhooks source, signed at `now`.
-pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>>, now: Timestamp) -> Webhook {
+pub fn signed(sources: &Sources, source: &str, id: &str, body: impl Into<Vec<u8>>, now: Timestamp) -> SignedWebhook {
     signed_as(sources, source, &[("webhook-id", id)], body, now)
 }
 
@@ -20,7 +20,7 @@ pub fn signed_as(
     sent: &[(&str, &str)],
     body: impl Into<Vec<u8>>,
     now: Timestamp,
-) -> Webhook {
+) -> SignedWebhook {
     let body = body.into();
     let source = sources.get(source).expect("a configured source");
     let given: Headers = sent.iter().copied().chain([("content-type", "application/json")]).collect();
@@ -30,7 +30,7 @@ pub fn signed_as(
     headers.extend(unsigned);
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-    Webhook { source: source.name.to_string(), query: source.query(), headers, body, incoming }
+    SignedWebhook { source: source.name.to_string(), query: source.query(), headers, body, incoming }
 }
 
 /// Returns the body of an order's update, whose entity is `{source}/order/{order}`.
@@ -39,15 +39,15 @@ pub fn update(order: &str) -> String {
 }
 
 /// Returns a Function URL's event for a webhook whose body is text.
-pub fn request(webhook: &Webhook) -> Request {
-    Request {
+pub fn request(webhook: &SignedWebhook) -> HttpRequest {
+    HttpRequest {
         raw_path: format!("/webhooks/{}", webhook.source),
         raw_query_string: webhook.query.clone().unwrap_or_default(),
         headers: webhook.headers.iter().cloned().collect(),
         body: Some(String::from_utf8(webhook.body.clone()).expect("a text")),
         is_base64_encoded: false,
         request_context: RequestContext { http: Http { method: "POST".into() }, ..RequestContext::default() },
-        ..Request::default()
+        ..HttpRequest::default()
     }
 }
 

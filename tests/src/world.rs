@@ -11,13 +11,13 @@ use serializer::local::handler_log::{Journal, Journaled};
 use webhook_serializer::{
     engine::{
         append::Inbox,
-        drain::{Acknowledgement, DrainSettings, Drainer, InFlight, Received, SuspectGate},
-        queue::{Depth, Message as Content, Queue, Visibility, WakeUp},
+        drain::{Acknowledgement, DrainSettings, Drainer, InFlight, ReceivedWakeUp, SuspectGate},
+        queue::{Depth, Message, Queue, Visibility, WakeUp},
         store::Store,
         sweep::Sweeper,
         wake::Waker,
     },
-    functions::worker::{Attributes, Record, SqsEvent, Worker},
+    functions::worker::{Attributes, SqsEvent, SqsRecord, Worker},
     handler::{Handler, Isolation},
     leases::Leases,
     operator::Operator,
@@ -222,7 +222,7 @@ impl TestWorld {
 
     /// Processes a wake-up of `entity` that was received once.
     pub async fn process(&self, drainer: &Drainer, entity: &str) -> Acknowledgement {
-        let received = Received::new(key(entity), 1);
+        let received = ReceivedWakeUp::new(key(entity), 1);
         drainer.process(&received, self.env.monotonic() + self.function_time, &SuspectGate::new(1)).await
     }
 
@@ -257,8 +257,8 @@ impl TestWorld {
         join_all(drainers.iter().map(async |drainer| {
             while let Some(message) = self.messages.receive().await {
                 let acknowledgement = match &message.content {
-                    Content::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
-                    Content::Deferred(_) => self.process_in_worker(drainer, &message).await,
+                    Message::WakeUp(wake_up) => self.drain_by(drainer, wake_up, message.times).await,
+                    Message::Deferred(_) => self.process_in_worker(drainer, &message).await,
                 };
                 self.messages.acknowledge(message, acknowledgement);
             }
@@ -267,7 +267,7 @@ impl TestWorld {
     }
 
     async fn drain_by(&self, drainer: &Drainer, wake_up: &WakeUp, times: u32) -> Acknowledgement {
-        let received = Received::wake_up(wake_up.clone(), times);
+        let received = ReceivedWakeUp::wake_up(wake_up.clone(), times);
         let deadline = self.env.monotonic() + self.function_time;
         let alone = SuspectGate::new(1);
         let in_flight = InFlight::new(&self.env, false);
@@ -354,8 +354,8 @@ pub fn entity() -> EntityKey {
 }
 
 /// Returns a queue record with a wake-up of `entity` that was received `times` times.
-pub fn record(id: &str, entity: &str, times: &str) -> Record {
-    Record {
+pub fn record(id: &str, entity: &str, times: &str) -> SqsRecord {
+    SqsRecord {
         message_id: id.into(),
         receipt_handle: id.into(),
         body: format!("{{\"entity\":\"{entity}\"}}"),

@@ -6,13 +6,13 @@ use std::{io::Write as _, path::PathBuf, time::Duration};
 use serde_json::Value;
 use serializer::local::{
     Engines,
-    function_process::{FunctionProcess, FunctionSettings, Logs},
+    function_process::{FunctionProcess, FunctionSettings, ProcessLogs},
 };
 use tests::{
     chaos::roles::ROLE,
     webhooks::{request, signed, update},
 };
-use webhook_serializer::{functions::ingest::Request, protocol::entity::EntityKey, sources::Sources, time::Env};
+use webhook_serializer::{functions::ingest::HttpRequest, protocol::entity::EntityKey, sources::Sources, time::Env};
 
 use crate::{core, document::text};
 
@@ -110,13 +110,13 @@ impl Door {
             timeout: Duration::from_secs(60),
             memory_mb: 128,
             environment,
-            logs: Logs::Discarded,
+            logs: ProcessLogs::Discarded,
         });
         let sources = Sources::parse(document).expect("they are right");
         Self { engines, process, sources, env: Env::system(), _document: stored }
     }
 
-    async fn answer(&mut self, request: &Request) -> (u64, String) {
+    async fn answer(&mut self, request: &HttpRequest) -> (u64, String) {
         let answer = self.process.invoke(serde_json::to_vec(request).expect("it is JSON")).await.expect("it answers");
         let answer: Value = serde_json::from_slice(&answer).expect("it answers in JSON");
         (answer["statusCode"].as_u64().expect("a status"), text(&answer["body"]))
@@ -158,7 +158,7 @@ async fn deployed_ingest_accepts_webhooks_and_answers_challenges() {
     assert_eq!(door.waiting().await, 0);
     assert_eq!(door.post("2", &[("content-encoding", "identity")]).await.0, 200);
     assert_eq!(door.waiting().await, 1);
-    let mut challenge = Request { raw_path: "/webhooks/adobe".into(), ..Request::default() };
+    let mut challenge = HttpRequest { raw_path: "/webhooks/adobe".into(), ..HttpRequest::default() };
     challenge.raw_query_string = "challenge=8ec8d794-e0ab-42df-9017-e3dada8e84f7".into();
     challenge.request_context.http.method = "GET".into();
     let (status, said) = door.answer(&challenge).await;

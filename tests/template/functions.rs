@@ -7,7 +7,7 @@ use serializer::local::{BATCH, FUNCTION_TIMEOUT};
 use webhook_serializer::{
     config::{SourcesOrigin, StoreConfig, WorkerConfig, scheduler_time},
     engine::queue::LONGEST_DELAY,
-    functions::scheduler::Settings,
+    functions::scheduler::SchedulerSettings,
     sources::Sources,
     telemetry::NAMESPACE,
 };
@@ -116,7 +116,7 @@ fn functions_accept_variables_of_the_first_release() {
         let variables = &borrowed(&variables)[..];
         StoreConfig::read(&variables).unwrap();
         match function {
-            "Scheduler" => drop(Settings::read(&variables).unwrap()),
+            "Scheduler" => drop(SchedulerSettings::read(&variables).unwrap()),
             _ => drop(SourcesOrigin::read(&variables).unwrap()),
         }
         if function == "Worker" {

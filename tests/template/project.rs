@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use serializer::local::samples;
 use webhook_serializer::{
     Context, Delivery, DeliveryId, EntityKey, Env, FencingToken, Handler, Identity, Incoming, Outcome, Sequence,
-    SourceName, Timestamp, functions::ingest::Request,
+    SourceName, Timestamp, functions::ingest::HttpRequest,
 };
 
 use crate::file as read;
@@ -68,7 +68,7 @@ async fn project_handler_accepts_every_sample() {
     let totals = worker::Totals { table: Some("totals".into()) };
     let mut committed = 0;
     for (name, event) in samples::ALL.iter().filter(|(name, _)| !name.ends_with("-ping.json")) {
-        let event: Request = serde_json::from_str(event).expect("an event");
+        let event: HttpRequest = serde_json::from_str(event).expect("an event");
         let body = event.bytes().expect("a body").into_owned().into();
         let incoming = Incoming {
             entity: EntityKey::parse("shop/order/1").unwrap(),

@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serializer::local::{
     Function, QUEUE,
     function_pool::FunctionPool,
-    function_process::{FunctionProcess, FunctionSettings, Logs},
+    function_process::{FunctionProcess, FunctionSettings, ProcessLogs},
 };
 use tempfile::TempDir;
 use tests::{
@@ -132,7 +132,7 @@ fn settings(
         timeout: FUNCTION_TIMEOUT,
         memory_mb: 128,
         environment,
-        logs: Logs::Lines(lines.clone()),
+        logs: ProcessLogs::Lines(lines.clone()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{str::FromStr, time::Duration};
 
 use clap::Args;
-use serializer::view::overview::Filter;
+use serializer::view::overview::OrderFilter;
 use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 
 /// The options that choose orders or deliveries by their properties.
@@ -22,9 +22,9 @@ pub struct Selection {
 }
 
 impl Selection {
-    pub fn filter(&self, now: Timestamp) -> Filter {
+    pub fn filter(&self, now: Timestamp) -> OrderFilter {
         let since = self.since.map(|since| since.before(now));
-        Filter { source: self.source.clone(), error: self.error.clone(), since }
+        OrderFilter { source: self.source.clone(), error: self.error.clone(), since }
     }
 
     pub fn is_empty(&self) -> bool {

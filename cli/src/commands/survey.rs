@@ -7,12 +7,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     output,
     view::{
-        overview::{Lane, Overview},
-        throughput::Pace,
+        overview::{OrderSummary, Overview},
+        throughput::Throughput,
     },
 };
 use webhook_serializer::{
-    operator::{Estimate, Operator, Read},
+    operator::{Estimate, Operator, ReadCost},
     protocol::table::TableName,
 };
 
@@ -23,7 +23,7 @@ const FREE: u64 = 1000;
 
 /// The read units that are reserved for the second table. The second table's cost is unknown until its first page is
 /// read.
-const FOR_THE_SECOND: u64 = 2 * Read::PAGE_UNITS;
+const FOR_THE_SECOND: u64 = 2 * ReadCost::PAGE_UNITS;
 
 /// The number of deliveries' rows that one request reads. A response has room for this many rows of the largest size.
 const AT_ONCE: usize = 25;
@@ -75,7 +75,7 @@ impl<'a> Surveyor<'a> {
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
         surveyor.survey.overview.keeps_settled = wanted == ReadScope::Everything;
-        surveyor.survey.overview.pace = Pace::until(deployment.env.now());
+        surveyor.survey.overview.pace = Throughput::until(deployment.env.now());
         if wanted != ReadScope::Parked {
             let free = if wanted == ReadScope::Orders { FREE } else { FREE - FOR_THE_SECOND };
             surveyor.table(TableName::Entities, "the orders", free).await?;
@@ -100,7 +100,7 @@ impl<'a> Surveyor<'a> {
             if !agreed {
                 self.unasked = unasked + units;
             }
-            if !agreed && !self.declined && self.unasked + Read::PAGE_UNITS > free {
+            if !agreed && !self.declined && self.unasked + ReadCost::PAGE_UNITS > free {
                 let said = cost_of(name, pass.read(), self.whole_table(is_orders).await);
                 agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
                 self.declined = !agreed;
@@ -137,7 +137,7 @@ impl<'a> Surveyor<'a> {
         Some(u64::try_from(described.table_size_bytes?).ok()? / BYTES_OF_A_UNIT)
     }
 
-    pub async fn sources(&mut self, lane: impl Fn(&Lane) -> bool) -> Result<()> {
+    pub async fn sources(&mut self, lane: impl Fn(&OrderSummary) -> bool) -> Result<()> {
         const NAME: &str = "the sources of waiting deliveries";
         let unknown = self.survey.overview.unknown(lane);
         let mut agreed = self.cost.yes;
@@ -190,7 +190,7 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-fn cost_of(name: &str, read: Read, complete: Option<u64>) -> String {
+fn cost_of(name: &str, read: ReadCost, complete: Option<u64>) -> String {
     let estimate = complete.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
     let all = match estimate {
         Estimate::About(units) => format!("about {units} read units in all"),

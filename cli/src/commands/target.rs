@@ -20,7 +20,7 @@ use webhook_serializer::{
     engine::append::Inbox,
     operator::Operator,
     protocol::entity::{EntityKey, Sequence},
-    telemetry::Log,
+    telemetry::TracingLog,
     time::Env,
     tls::Roots,
 };
@@ -261,7 +261,7 @@ impl Deployment {
 
     pub fn operator(&self) -> Operator {
         let Parts { store, waker, .. } = self.parts.clone();
-        let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(Log));
+        let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(TracingLog));
         let operator = Operator::new(store, waker, inbox, self.retention).parked_for(self.config.parked_retention);
         if self.is_local { operator.in_one_part() } else { operator }
     }

@@ -7,25 +7,25 @@ use std::sync::{
 
 use webhook_serializer::operator::Operator;
 
-use crate::operations::{self, Effect, Target, Verb};
+use crate::operations::{self, Effect, OperationTarget, Verb};
 
 const KEPT: usize = 16;
 
 const LISTED: usize = 20;
 
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct BulkOperation {
     pub(super) id: String,
     pub(super) total: usize,
     pub(super) why: String,
     back: AtomicUsize,
     not: AtomicUsize,
     stop: AtomicBool,
-    log: Mutex<Log>,
+    log: Mutex<BulkLog>,
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct BulkLog {
     failures: Vec<String>,
     ended: Option<String>,
 }
@@ -39,11 +39,17 @@ pub(super) struct Progress {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Works(Mutex<Vec<Arc<Work>>>);
+pub(super) struct Works(Mutex<Vec<Arc<BulkOperation>>>);
 
 impl Works {
-    pub(super) fn begin(&self, id: String, operator: Operator, targets: Vec<Target>, why: String) -> Arc<Work> {
-        let work = Arc::new(Work {
+    pub(super) fn begin(
+        &self,
+        id: String,
+        operator: Operator,
+        targets: Vec<OperationTarget>,
+        why: String,
+    ) -> Arc<BulkOperation> {
+        let work = Arc::new(BulkOperation {
             id,
             total: targets.len(),
             why,
@@ -61,13 +67,13 @@ impl Works {
         work
     }
 
-    pub(super) fn find(&self, id: &str) -> Option<Arc<Work>> {
+    pub(super) fn find(&self, id: &str) -> Option<Arc<BulkOperation>> {
         self.0.lock().expect("no one panics while holding this").iter().find(|work| work.id == id).cloned()
     }
 }
 
-impl Work {
-    async fn run(self: Arc<Self>, operator: Operator, targets: Vec<Target>) {
+impl BulkOperation {
+    async fn run(self: Arc<Self>, operator: Operator, targets: Vec<OperationTarget>) {
         let done = operations::run(Verb::Redrive, &operator, &targets, |_, outcome| {
             if outcome.effect == Effect::Done {
                 self.back.fetch_add(1, Relaxed);
@@ -105,7 +111,7 @@ impl Work {
         }
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, Log> {
+    fn log(&self) -> std::sync::MutexGuard<'_, BulkLog> {
         self.log.lock().expect("no one panics while holding this")
     }
 }

@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{Flash, Shared, reading::Reading};
+use super::{Flash, Shared, reading::StoreReading};
 use crate::{
     output::{duration, visible},
     view::position::marked,
@@ -51,14 +51,14 @@ pub(super) enum Tab {
     None,
 }
 
-pub(super) struct Page<'a> {
+pub(super) struct PageFrame<'a> {
     pub(super) title: &'a str,
     pub(super) tab: Tab,
     /// The number of seconds after which the browser reloads the page.
     pub(super) refresh: Option<u32>,
 }
 
-impl<'a> Page<'a> {
+impl<'a> PageFrame<'a> {
     pub(super) fn new(title: &'a str, tab: Tab) -> Self {
         Self { title, tab, refresh: None }
     }
@@ -226,7 +226,7 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-pub(super) fn read(reading: &Reading, now: Timestamp, whole: &str) -> Markup {
+pub(super) fn read(reading: &StoreReading, now: Timestamp, whole: &str) -> Markup {
     html! {
         p.read {
             "Read " (duration(now.since(reading.at))) " ago, for about " (count(reading.units, "read unit", "read units")) "."

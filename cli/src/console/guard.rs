@@ -21,7 +21,7 @@ pub(super) struct Access {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum RequestCheck {
     Allowed,
     /// The request's URL contains the token. The response sets the cookie and redirects to the URL without the token.
     Redirected(String),
@@ -52,16 +52,16 @@ impl Access {
         format!("serializer-console-{}", self.port)
     }
 
-    pub(super) fn decide(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Verdict {
+    pub(super) fn decide(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> RequestCheck {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let host = text(header::HOST);
         let own = ["127.0.0.1", "localhost"].map(|name| format!("{name}:{}", self.port));
         if !own.iter().any(|own| own == host) {
-            return Verdict::Refused(StatusCode::MISDIRECTED_REQUEST, HOST);
+            return RequestCheck::Refused(StatusCode::MISDIRECTED_REQUEST, HOST);
         }
         let is_read = method == Method::GET || method == Method::HEAD;
         if !is_read && text(header::ORIGIN) != format!("http://{host}") {
-            return Verdict::Refused(StatusCode::FORBIDDEN, ORIGIN);
+            return RequestCheck::Refused(StatusCode::FORBIDDEN, ORIGIN);
         }
         let parameters = || uri.query().unwrap_or_default().split('&');
         let token = parameters().find_map(|pair| pair.strip_prefix("token="));
@@ -69,14 +69,14 @@ impl Access {
             let others: Vec<&str> = parameters().filter(|pair| !pair.starts_with("token=")).collect();
             let query = if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
             // A path with two leading slashes would name another host.
-            return Verdict::Redirected(format!("/{}{query}", uri.path().trim_start_matches('/')));
+            return RequestCheck::Redirected(format!("/{}{query}", uri.path().trim_start_matches('/')));
         }
         let name = self.cookie();
         let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let mut values = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
         match values.any(|(cookie, value)| cookie == name && is_same(value, &self.session)) {
-            true => Verdict::Allowed,
-            false => Verdict::Refused(StatusCode::FORBIDDEN, NO_COOKIE),
+            true => RequestCheck::Allowed,
+            false => RequestCheck::Refused(StatusCode::FORBIDDEN, NO_COOKIE),
         }
     }
 }
@@ -101,13 +101,13 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     // cookie after a click on the refusal page, so that page links to the requested path.
     let asked = request.uri().path_and_query().map_or("/", |asked| asked.as_str()).trim_start_matches('/').to_owned();
     let mut response = match access.decide(request.method(), request.uri(), request.headers()) {
-        Verdict::Allowed => next.run(request).await,
-        Verdict::Redirected(path) => {
+        RequestCheck::Allowed => next.run(request).await,
+        RequestCheck::Redirected(path) => {
             let cookie = format!("{}={}; HttpOnly; SameSite=Strict; Path=/", access.cookie(), access.session);
             let headers = [(header::SET_COOKIE, cookie), (header::LOCATION, path)];
             (StatusCode::SEE_OTHER, headers).into_response()
         }
-        Verdict::Refused(status, reason) => {
+        RequestCheck::Refused(status, reason) => {
             let page = html! {
                 (maud::DOCTYPE)
                 html lang="en" {
@@ -135,7 +135,7 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
 mod tests {
     use super::*;
 
-    fn decided(method: Method, path: &str, sent: &[(HeaderName, &str)]) -> Verdict {
+    fn decided(method: Method, path: &str, sent: &[(HeaderName, &str)]) -> RequestCheck {
         let access = Access { port: 4000, token: "letmein".into(), session: "known".into() };
         let headers = sent.iter().map(|(name, value)| (name.clone(), value.parse().unwrap())).collect();
         access.decide(&method, &path.parse().unwrap(), &headers)
@@ -147,35 +147,35 @@ mod tests {
     #[test]
     fn console_token_is_exchanged_for_a_cookie() {
         let get = |path| decided(Method::GET, path, &[HERE]);
-        assert_eq!(get("/?token=letmein"), Verdict::Redirected("/".into()));
-        assert_eq!(get("/order?token=letmein&key=a/1"), Verdict::Redirected("/order?key=a/1".into()));
-        assert_eq!(get("//elsewhere.example/?token=letmein"), Verdict::Redirected("/elsewhere.example/".into()));
+        assert_eq!(get("/?token=letmein"), RequestCheck::Redirected("/".into()));
+        assert_eq!(get("/order?token=letmein&key=a/1"), RequestCheck::Redirected("/order?key=a/1".into()));
+        assert_eq!(get("//elsewhere.example/?token=letmein"), RequestCheck::Redirected("/elsewhere.example/".into()));
         for refused in ["/", "/?token=", "/?token=letmeinn", "/?token=letmeix", "/?tokens=letmein"] {
-            assert_eq!(get(refused), Verdict::Refused(StatusCode::FORBIDDEN, NO_COOKIE), "{refused}");
+            assert_eq!(get(refused), RequestCheck::Refused(StatusCode::FORBIDDEN, NO_COOKIE), "{refused}");
         }
     }
 
     #[test]
     fn foreign_host_port_or_origin_is_refused() {
-        assert_eq!(decided(Method::GET, "/", &[HERE, KNOWN]), Verdict::Allowed);
-        assert_eq!(decided(Method::GET, "/", &[(header::HOST, "localhost:4000"), KNOWN]), Verdict::Allowed);
+        assert_eq!(decided(Method::GET, "/", &[HERE, KNOWN]), RequestCheck::Allowed);
+        assert_eq!(decided(Method::GET, "/", &[(header::HOST, "localhost:4000"), KNOWN]), RequestCheck::Allowed);
         for host in ["evil.example:4000", "127.0.0.1", "127.0.0.1:4001", "127.0.0.1:4000.evil.example", ""] {
             let decided = decided(Method::GET, "/?token=letmein", &[(header::HOST, host), KNOWN]);
-            assert_eq!(decided, Verdict::Refused(StatusCode::MISDIRECTED_REQUEST, HOST), "{host}");
+            assert_eq!(decided, RequestCheck::Refused(StatusCode::MISDIRECTED_REQUEST, HOST), "{host}");
         }
         let post = |origin: &str| decided(Method::POST, "/", &[HERE, KNOWN, (header::ORIGIN, origin)]);
-        assert_eq!(post("http://127.0.0.1:4000"), Verdict::Allowed);
+        assert_eq!(post("http://127.0.0.1:4000"), RequestCheck::Allowed);
         for origin in ["http://evil.example", "null", "http://127.0.0.1:4001", "http://localhost:4000", ""] {
-            assert_eq!(post(origin), Verdict::Refused(StatusCode::FORBIDDEN, ORIGIN), "{origin}");
+            assert_eq!(post(origin), RequestCheck::Refused(StatusCode::FORBIDDEN, ORIGIN), "{origin}");
         }
-        assert_eq!(decided(Method::POST, "/", &[HERE, KNOWN]), Verdict::Refused(StatusCode::FORBIDDEN, ORIGIN));
+        assert_eq!(decided(Method::POST, "/", &[HERE, KNOWN]), RequestCheck::Refused(StatusCode::FORBIDDEN, ORIGIN));
     }
 
     #[test]
     fn cookie_of_another_console_is_refused() {
         for cookie in ["serializer-console-4001=known", "serializer-console-4000=knowm", "known"] {
             let decided = decided(Method::GET, "/", &[HERE, (header::COOKIE, cookie)]);
-            assert_eq!(decided, Verdict::Refused(StatusCode::FORBIDDEN, NO_COOKIE), "{cookie}");
+            assert_eq!(decided, RequestCheck::Refused(StatusCode::FORBIDDEN, NO_COOKIE), "{cookie}");
         }
     }
 }

@@ -24,13 +24,13 @@ use webhook_serializer::{
 
 use super::{
     Shared,
-    reading::{Depth, Reading, Statuses},
+    reading::{ReadingDepth, Statuses, StoreReading},
     request::Asked,
 };
 use crate::{
     output::visible,
     view::{
-        lanes::{Drawing, Kind, Sign},
+        lanes::{Drawing, LaneSpanKind, MarkKind},
         order_status,
         position::marked,
         recording::EventRecorder,
@@ -47,20 +47,20 @@ const STATES: Duration = Duration::from_secs(1);
 const BATCHING: Duration = Duration::from_millis(120);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
+pub(super) struct LiveParameters {
     #[serde(default)]
     filter: String,
 }
 
 pub(super) async fn stream(
     State(shared): State<Arc<Shared>>,
-    Asked(parameters): Asked<Parameters>,
+    Asked(parameters): Asked<LiveParameters>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let watch = Watch {
         filter: parameters.filter.trim().to_lowercase(),
         source: match &shared.watched.story {
-            Some(story) => Source::Recording(Box::new(Recorded::new(story.clone(), &shared.watched.env))),
-            None => Source::Rows(None),
+            Some(story) => LiveView::Recording(Box::new(LiveRecording::new(story.clone(), &shared.watched.env))),
+            None => LiveView::Rows(None),
         },
         sent: HashMap::new(),
         order: Vec::new(),
@@ -76,13 +76,13 @@ pub(super) async fn stream(
 struct Watch {
     shared: Arc<Shared>,
     filter: String,
-    source: Source,
+    source: LiveView,
     sent: HashMap<EntityKey, Value>,
     order: Vec<EntityKey>,
 }
 
-enum Source {
-    Recording(Box<Recorded>),
+enum LiveView {
+    Recording(Box<LiveRecording>),
     /// The lanes come from the orders' rows. The value is the time of the last reading that was sent to the page.
     Rows(Option<Timestamp>),
 }
@@ -90,12 +90,12 @@ enum Source {
 impl Watch {
     async fn next(&mut self) -> Event {
         let found = match &mut self.source {
-            Source::Recording(recorded) => {
+            LiveView::Recording(recorded) => {
                 let changed = recorded.next().await;
-                let statuses = self.shared.readings.statuses(&self.shared.watched, Depth::Free).await;
+                let statuses = self.shared.readings.statuses(&self.shared.watched, ReadingDepth::Free).await;
                 statuses.map(|statuses| recorded.lanes(&self.filter, &changed, &self.sent, &statuses))
             }
-            Source::Rows(at) => rows(&self.shared, at).await.map(|statuses| {
+            LiveView::Rows(at) => rows(&self.shared, at).await.map(|statuses| {
                 let mut found = lanes_of_rows(&statuses, &self.filter);
                 found.1["price"] = price(&statuses.orders, self.shared.watched.is_local).into();
                 found
@@ -136,7 +136,7 @@ fn event(value: &Value) -> Event {
     Event::default().data(value.to_string())
 }
 
-fn price(reading: &Reading, is_local: bool) -> String {
+fn price(reading: &StoreReading, is_local: bool) -> String {
     let again = reading.keeps(is_local);
     let part = if reading.unread.is_empty() { "" } else { " (only a part of them)" };
     format!(
@@ -147,7 +147,7 @@ fn price(reading: &Reading, is_local: bool) -> String {
     )
 }
 
-struct Recorded {
+struct LiveRecording {
     story: EventRecorder,
     drawing: Drawing,
     has_sent: bool,
@@ -161,7 +161,7 @@ struct Recorded {
     env: Env,
 }
 
-impl Recorded {
+impl LiveRecording {
     fn new(story: EventRecorder, env: &Env) -> Self {
         let offset = env.now().as_millis().saturating_sub(story.now().as_millis() as u64);
         let env = env.clone();
@@ -259,21 +259,21 @@ impl Recorded {
         let newest = |count: usize| count.saturating_sub(NEWEST);
         let spans = lane.spans[newest(lane.spans.len())..].iter().map(|span| {
             let kind = match span.kind {
-                Kind::Waiting => "waiting",
-                Kind::Retrying => "retrying",
-                Kind::Orphaned => "orphaned",
-                Kind::Running => "running",
+                LaneSpanKind::Waiting => "waiting",
+                LaneSpanKind::Retrying => "retrying",
+                LaneSpanKind::Orphaned => "orphaned",
+                LaneSpanKind::Running => "running",
             };
             json!([span.sequence, kind, ms(span.from), (!span.is_open).then(|| ms(span.to)), visible(&span.name)])
         });
         let marks = lane.marks[newest(lane.marks.len())..].iter().map(|mark| {
             let sign = match mark.sign {
-                Sign::Repeat => "=",
-                Sign::Parked => "P",
-                Sign::Superseded => "–",
-                Sign::Blocked => "B",
-                Sign::Failed => "!",
-                Sign::TakenOver => "»",
+                MarkKind::Repeat => "=",
+                MarkKind::Parked => "P",
+                MarkKind::Superseded => "–",
+                MarkKind::Blocked => "B",
+                MarkKind::Failed => "!",
+                MarkKind::TakenOver => "»",
             };
             json!([sign, ms(mark.at), visible(&mark.name)])
         });
@@ -313,7 +313,7 @@ fn matches(lane: &Value, filter: &str) -> bool {
 /// Waits for a reading that is newer than `sent`, and returns the reading.
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
-        let statuses = shared.readings.statuses(&shared.watched, Depth::Free).await?;
+        let statuses = shared.readings.statuses(&shared.watched, ReadingDepth::Free).await?;
         if *sent != Some(statuses.orders.at) {
             *sent = Some(statuses.orders.at);
             return Ok(statuses);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 use webhook_serializer::{
-    protocol::{delivery::Item, receipt::Settlement},
+    protocol::{delivery::InboxItem, receipt::Settlement},
     time::Timestamp,
 };
 
@@ -52,7 +52,7 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
         });
     }
     for item in &timeline.inspected.waiting {
-        let Item::Delivery(unpacked) = item else { continue };
+        let InboxItem::Delivery(unpacked) = item else { continue };
         let delivery = unpacked.head();
         bars.push(Bar {
             path: delivery_path(delivery.entity(), delivery.sequence()),
@@ -99,7 +99,7 @@ fn fixed(number: f64) -> String {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Line {
+pub(super) struct PlotLine {
     pub(super) name: String,
     /// One value for each step; `None` for a step without data.
     pub(super) values: Vec<Option<f64>>,
@@ -120,7 +120,7 @@ impl Unit {
     }
 }
 
-pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length: Duration) -> Markup {
+pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[PlotLine], length: Duration) -> Markup {
     const HEIGHT: f64 = 160.0;
     let top = lines.iter().flat_map(|line| line.values.iter().flatten()).copied().fold(0.0, f64::max);
     let top = if top > 0.0 { rounded_up(top) } else { 1.0 };
@@ -129,7 +129,7 @@ pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length:
     let steps = lines.iter().map(|line| line.values.len()).max().unwrap_or(1).max(2) - 1;
     let x = |step: usize| 4.0 + (400.0 - 8.0) * step as f64 / steps as f64;
     let y = |value: f64| HEIGHT - 4.0 - (HEIGHT - 12.0) * value / top;
-    let last = |line: &Line| line.values.iter().rev().flatten().next().map(|value| unit.label(*value));
+    let last = |line: &PlotLine| line.values.iter().rev().flatten().next().map(|value| unit.label(*value));
     let is_empty = lines.iter().all(|line| line.values.iter().flatten().next().is_none());
     html! {
         figure.plot {
@@ -163,7 +163,7 @@ pub(super) fn lines(title: &str, what: &str, unit: Unit, lines: &[Line], length:
     }
 }
 
-fn path(line: &Line, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
+fn path(line: &PlotLine, x: impl Fn(usize) -> f64, y: impl Fn(f64) -> f64) -> String {
     let mut path = String::new();
     let mut is_down = false;
     for (step, value) in line.values.iter().enumerate() {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn chart_without_data_says_no_data() {
-        let line = |values| [Line { name: "shopify".to_owned(), values }];
+        let line = |values| [PlotLine { name: "shopify".to_owned(), values }];
         let drawn =
             |values| lines("Lag", "on average", Unit::Seconds, &line(values), Duration::from_secs(300)).into_string();
         let empty = drawn(vec![None, None]);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn chart_line_stops_where_data_is_missing() {
-        let line = Line { name: String::new(), values: vec![Some(1.0), Some(2.0), None, Some(3.0)] };
+        let line = PlotLine { name: String::new(), values: vec![Some(1.0), Some(2.0), None, Some(3.0)] };
         let path = path(&line, |step| step as f64, |value| value);
         assert_eq!(path, "M0.0 1.0L1.0 2.0h0.1M3.0 3.0h0.1");
     }

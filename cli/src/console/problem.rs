@@ -8,7 +8,7 @@ use webhook_serializer::{
 
 use super::{
     Shared,
-    frame::{Page, PageRequest, Tab, encoded, timed},
+    frame::{PageFrame, PageRequest, Tab, encoded, timed},
 };
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Problem {
                 a.button href="/" { "Overview" }
             }
         };
-        Page::new(title, Tab::None).answer(status, shared, request, &body)
+        PageFrame::new(title, Tab::None).answer(status, shared, request, &body)
     }
 
     pub(super) fn describe(&self) -> (StatusCode, &'static str, String, &'static str) {

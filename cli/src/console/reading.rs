@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    operator::{Estimate, OperatorError, Read},
+    operator::{Estimate, OperatorError, ReadCost},
     protocol::{
         entity::EntityKey,
         receipt::{Receipt, Settlement},
@@ -28,7 +28,7 @@ const ORDERS: &str = "the orders";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Pages reuse a reading of the parked deliveries for this many times the time that [`Reading::keeps`] returns.
+/// Pages reuse a reading of the parked deliveries for this many times the time that [`StoreReading::keeps`] returns.
 const PARKED_AGES: u32 = 10;
 
 /// The number of deliveries' rows that one request reads. A response has room for this many rows of the largest size.
@@ -43,13 +43,13 @@ pub(super) enum Tables {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Depth {
+pub(super) enum ReadingDepth {
     Free,
     Whole,
 }
 
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct StoreReading {
     pub(super) at: Timestamp,
     pub(super) took: Duration,
     /// The orders, sorted by key.
@@ -62,13 +62,13 @@ pub(super) struct Reading {
 
 #[derive(Debug)]
 pub(super) struct Statuses {
-    pub(super) orders: Arc<Reading>,
+    pub(super) orders: Arc<StoreReading>,
     parked: HashSet<EntityKey>,
     parked_at: Timestamp,
 }
 
 impl Statuses {
-    pub(super) fn of(orders: Arc<Reading>, with_parked: &Reading) -> Self {
+    pub(super) fn of(orders: Arc<StoreReading>, with_parked: &StoreReading) -> Self {
         let parked = with_parked.overview.parked.iter().map(|one| one.entity.clone()).collect();
         Self { orders, parked, parked_at: with_parked.at }
     }
@@ -98,12 +98,12 @@ impl Statuses {
 
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    kept: std::sync::Mutex<[Option<Arc<Reading>>; 2]>,
+    kept: std::sync::Mutex<[Option<Arc<StoreReading>>; 2]>,
     /// Locked during a reading, so that concurrent requests share one reading.
     making: Mutex<()>,
 }
 
-impl Reading {
+impl StoreReading {
     /// Returns how long pages reuse this reading.
     pub(super) fn keeps(&self, is_local: bool) -> Duration {
         let price = if is_local { 0 } else { self.units * 1000 / UNITS_PER_SECOND };
@@ -122,13 +122,13 @@ impl Readings {
         &self,
         watched: &Watched,
         wanted: Tables,
-        depth: Depth,
-    ) -> Result<Arc<Reading>, OperatorError> {
+        depth: ReadingDepth,
+    ) -> Result<Arc<StoreReading>, OperatorError> {
         let _making = self.making.lock().await;
         let now = watched.env.now();
         let is_local = watched.is_local;
-        let fits = |reading: &Arc<Reading>| {
-            let is_deep = depth == Depth::Free || reading.unread.is_empty();
+        let fits = |reading: &Arc<StoreReading>| {
+            let is_deep = depth == ReadingDepth::Free || reading.unread.is_empty();
             is_deep && now.since(reading.at) < reading.keeps(is_local)
         };
         let others = if wanted == Tables::Orders { [0, 1] } else { [1, 1] };
@@ -142,25 +142,25 @@ impl Readings {
 
     /// Returns a reading that includes the parked deliveries. Such a reading may cost more, so pages reuse it for
     /// longer.
-    pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<Reading>, OperatorError> {
+    pub(super) async fn with_parked(&self, watched: &Watched) -> Result<Arc<StoreReading>, OperatorError> {
         let now = watched.env.now();
         let is_local = watched.is_local;
-        let age = |reading: &Reading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
+        let age = |reading: &StoreReading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
         let kept = self.kept()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
         match kept {
             Some(reading) => Ok(reading),
-            None => self.get(watched, Tables::All, Depth::Free).await,
+            None => self.get(watched, Tables::All, ReadingDepth::Free).await,
         }
     }
 
     /// Returns the newest complete reading of the orders, however old. A search needs only the orders' keys.
-    pub(super) fn newest(&self) -> Option<Arc<Reading>> {
+    pub(super) fn newest(&self) -> Option<Arc<StoreReading>> {
         let kept = self.kept();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
         whole.max_by_key(|reading| reading.at).cloned()
     }
 
-    pub(super) async fn statuses(&self, watched: &Watched, depth: Depth) -> Result<Statuses, OperatorError> {
+    pub(super) async fn statuses(&self, watched: &Watched, depth: ReadingDepth) -> Result<Statuses, OperatorError> {
         // A reading with the parked deliveries holds the orders too.
         let with_parked = self.with_parked(watched).await?;
         let orders = self.get(watched, Tables::Orders, depth).await?;
@@ -171,14 +171,14 @@ impl Readings {
         *self.kept() = [None, None];
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, [Option<Arc<Reading>>; 2]> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, [Option<Arc<StoreReading>>; 2]> {
         self.kept.lock().expect("no one panics while holding this")
     }
 }
 
-async fn read(watched: &Watched, wanted: Tables, depth: Depth) -> Result<Reading, OperatorError> {
+async fn read(watched: &Watched, wanted: Tables, depth: ReadingDepth) -> Result<StoreReading, OperatorError> {
     let begun = watched.env.monotonic();
-    let mut reading = Reading {
+    let mut reading = StoreReading {
         at: watched.env.now(),
         took: Duration::ZERO,
         orders: Vec::new(),
@@ -196,7 +196,7 @@ async fn read(watched: &Watched, wanted: Tables, depth: Depth) -> Result<Reading
         let mut pass = operator.pass(table.clone());
         loop {
             reading.units = before + pass.read().units();
-            if depth == Depth::Free && reading.units + Read::PAGE_UNITS > FREE {
+            if depth == ReadingDepth::Free && reading.units + ReadCost::PAGE_UNITS > FREE {
                 reading.unread.push((name, pass.read().estimate()));
                 break;
             }

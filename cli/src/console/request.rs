@@ -14,7 +14,7 @@ use super::{Shared, frame::PageRequest, problem::Problem};
 
 pub(super) struct Asked<T>(pub(super) T);
 
-pub(super) struct Sent<T>(pub(super) T);
+pub(super) struct SentForm<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
     type Rejection = Response;
@@ -29,7 +29,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Sent<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for SentForm<T> {
     type Rejection = Response;
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Response> {

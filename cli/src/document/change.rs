@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
-use super::{Found, Place, Text, Written, difference};
+use super::{DocumentPlace, DocumentWrite, FoundDocument, Text, difference};
 
 #[derive(Debug)]
-pub struct Change {
+pub struct DocumentChange {
     pub text: String,
     pub sources: Sources,
     /// The document's changed lines, without secrets.
@@ -14,10 +14,10 @@ pub struct Change {
 }
 
 #[derive(Debug)]
-pub enum Changed {
+pub enum ChangeOutcome {
     /// The change was written. The second value is the name of the new version of a parameter or secret, and `None` for
     /// a file.
-    Done(Change, Option<String>),
+    Done(DocumentChange, Option<String>),
     Declined,
 }
 
@@ -32,18 +32,18 @@ const ATTEMPTS: u32 = 5;
 ///
 /// The document is unchanged, unless the error says otherwise.
 pub async fn apply(
-    place: &Place,
+    place: &DocumentPlace,
     worker_timeout: u64,
     edit: impl Fn(&mut Text) -> Result<()>,
-    agree: impl Fn(&Change) -> Result<bool>,
-) -> Result<Changed> {
+    agree: impl Fn(&DocumentChange) -> Result<bool>,
+) -> Result<ChangeOutcome> {
     let mut found = place.read().await?;
     let changed = edited(place, &mut found, worker_timeout, edit, agree).await;
     match changed {
-        Ok(Changed::Done(..)) => changed,
-        Ok(Changed::Declined) => match restore(place, found.as_ref()).await {
+        Ok(ChangeOutcome::Done(..)) => changed,
+        Ok(ChangeOutcome::Declined) => match restore(place, found.as_ref()).await {
             Some(Err(note)) => bail!(note),
-            Some(Ok(_)) | None => Ok(Changed::Declined),
+            Some(Ok(_)) | None => Ok(ChangeOutcome::Declined),
         },
         Err(error) => match restore(place, found.as_ref()).await {
             Some(Ok(note) | Err(note)) => Err(error.context(note)),
@@ -54,27 +54,27 @@ pub async fn apply(
 
 /// Edits and writes the document. Whenever another writer was faster, sets `found` to that writer's document.
 async fn edited(
-    place: &Place,
-    found: &mut Option<Found>,
+    place: &DocumentPlace,
+    found: &mut Option<FoundDocument>,
     worker_timeout: u64,
     edit: impl Fn(&mut Text) -> Result<()>,
-    agree: impl Fn(&Change) -> Result<bool>,
-) -> Result<Changed> {
+    agree: impl Fn(&DocumentChange) -> Result<bool>,
+) -> Result<ChangeOutcome> {
     let mut agreed: Option<Vec<String>> = None;
     for _ in 0..ATTEMPTS {
         let change = make(place, found.as_ref(), worker_timeout, &edit)?;
         // An unchanged difference needs no second confirmation.
         if agreed.as_ref() != Some(&change.lines) {
             if !agree(&change)? {
-                return Ok(Changed::Declined);
+                return Ok(ChangeOutcome::Declined);
             }
             agreed = Some(change.lines.clone());
         }
         match place.write(found.as_ref(), &change.text).await? {
-            Written::Done(version) => return Ok(Changed::Done(change, version)),
-            Written::Overtaken(theirs) => {
+            DocumentWrite::Done(version) => return Ok(ChangeOutcome::Done(change, version)),
+            DocumentWrite::Overtaken(theirs) => {
                 // A third writer has replaced this command's text, and with it the overwritten one.
-                let overwrote = found.as_ref().and_then(Found::replaced_by);
+                let overwrote = found.as_ref().and_then(FoundDocument::replaced_by);
                 ensure!(overwrote.is_none() || theirs.replaced_by().is_some(), "{place} keeps changing");
                 *found = Some(theirs);
             }
@@ -87,12 +87,14 @@ async fn edited(
 
 /// Writes another writer's document again, if this command has overwritten that document. Returns a sentence that says
 /// whether the document is restored, or `None` if this command has overwritten nothing.
-async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, String>> {
+async fn restore(place: &DocumentPlace, found: Option<&FoundDocument>) -> Option<Result<String, String>> {
     let theirs = found?;
     let version = theirs.replaced_by()?;
     Some(match place.write(Some(theirs), &theirs.text).await {
-        Ok(Written::Done(_)) => Ok(format!("somebody else wrote {place} at the same time; their version is restored")),
-        Ok(Written::Overtaken(_)) | Err(_) => Err(format!(
+        Ok(DocumentWrite::Done(_)) => {
+            Ok(format!("somebody else wrote {place} at the same time; their version is restored"))
+        }
+        Ok(DocumentWrite::Overtaken(_)) | Err(_) => Err(format!(
             "somebody else wrote {place} at the same time, and version {version} has replaced theirs: compare the two \
              versions"
         )),
@@ -100,11 +102,11 @@ async fn restore(place: &Place, found: Option<&Found>) -> Option<Result<String, 
 }
 
 fn make(
-    place: &Place,
-    found: Option<&Found>,
+    place: &DocumentPlace,
+    found: Option<&FoundDocument>,
     worker_timeout: u64,
     edit: impl Fn(&mut Text) -> Result<()>,
-) -> Result<Change> {
+) -> Result<DocumentChange> {
     if let Some(found) = found {
         accepted(place, found)?;
     }
@@ -115,10 +117,10 @@ fn make(
     let refused = || format!("with this change, {place} would be refused; nothing was written");
     let sources = Sources::parse(&text).with_context(refused)?;
     fits(&sources, worker_timeout).with_context(refused)?;
-    Ok(Change { lines: difference(&before, &after), text, sources })
+    Ok(DocumentChange { lines: difference(&before, &after), text, sources })
 }
 
-pub fn accepted(place: &Place, found: &Found) -> Result<Sources> {
+pub fn accepted(place: &DocumentPlace, found: &FoundDocument) -> Result<Sources> {
     Sources::parse(&found.text).with_context(|| format!("{place} is invalid; correct that first"))
 }
 
@@ -143,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    fn add(place: &Place, name: &str) -> Result<Changed> {
+    fn add(place: &DocumentPlace, name: &str) -> Result<ChangeOutcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("orders"))];
         let edit = |text: &mut Text| text.insert(name, &fields);
@@ -167,8 +169,8 @@ mod tests {
                 let file = &file;
                 scope.spawn(move || {
                     for number in 0..EACH {
-                        let place = Place::File(file.clone());
-                        assert!(matches!(add(&place, &format!("s{person}-{number}")), Ok(Changed::Done(..))));
+                        let place = DocumentPlace::File(file.clone());
+                        assert!(matches!(add(&place, &format!("s{person}-{number}")), Ok(ChangeOutcome::Done(..))));
                     }
                 });
             }
@@ -183,11 +185,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("sources.toml"), folder.path().join("link"));
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        add(&Place::File(file.clone()), "first").unwrap();
+        add(&DocumentPlace::File(file.clone()), "first").unwrap();
         assert_eq!(mode(&file), 0o600);
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        add(&Place::File(link.clone()), "second").unwrap();
+        add(&DocumentPlace::File(link.clone()), "second").unwrap();
         assert!(link.is_symlink() && mode(&file) == 0o640);
         assert!(std::fs::read_to_string(&file).unwrap().contains("[sources.second]"));
     }
@@ -195,7 +197,7 @@ mod tests {
     #[test]
     fn refused_or_declined_change_writes_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let place = Place::File(folder.path().join("sources.toml"));
+        let place = DocumentPlace::File(folder.path().join("sources.toml"));
         add(&place, "first").unwrap();
         let before = std::fs::read_to_string(place.file().unwrap()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -213,7 +215,7 @@ mod tests {
         let late = refused(runtime.block_on(apply(&place, 60, slow, |_| Ok(true))).unwrap_err());
         assert!(late.contains("a worker timeout of 60 s") && late.contains("less than 56 s"), "{late}");
         let declined = runtime.block_on(apply(&place, 120, slow, |_| Ok(false)));
-        assert!(matches!(declined, Ok(Changed::Declined)));
+        assert!(matches!(declined, Ok(ChangeOutcome::Declined)));
         assert_eq!(std::fs::read_to_string(place.file().unwrap()).unwrap(), before);
     }
 }

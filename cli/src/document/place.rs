@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 use webhook_serializer::{
     aws::{
         Account,
-        stored::{Held, Refused, Replaced, Stored},
+        stored::{DocumentVersion, Refused, Replaced, Stored},
     },
     config::SourcesOrigin,
     sources,
@@ -20,27 +20,27 @@ use webhook_serializer::{
 };
 
 #[derive(Debug)]
-pub enum Place {
+pub enum DocumentPlace {
     File(PathBuf),
     Stored(Stored, String),
 }
 
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundDocument {
     pub text: String,
-    held: Option<Held>,
+    held: Option<DocumentVersion>,
 }
 
 #[derive(Debug)]
-pub enum Written {
+pub enum DocumentWrite {
     /// The document was written. The value is the name of the new version of a parameter or secret, and `None` for a
     /// file.
     Done(Option<String>),
     /// Somebody else wrote the document first. The value is that writer's document.
-    Overtaken(Found),
+    Overtaken(FoundDocument),
 }
 
-impl Place {
+impl DocumentPlace {
     pub fn at(origin: SourcesOrigin, account: Option<&Account>) -> Result<Self> {
         let name = match &origin {
             SourcesOrigin::File(path) => return Ok(Self::File(path.clone())),
@@ -51,19 +51,19 @@ impl Place {
         Ok(Self::Stored(stored.context("the sources are in a file")?, name))
     }
 
-    pub async fn read(&self) -> Result<Option<Found>> {
+    pub async fn read(&self) -> Result<Option<FoundDocument>> {
         match self {
             Self::File(path) => read(path),
             Self::Stored(stored, _) => {
                 let held = stored.read().await.map_err(|refused| self.error("cannot be read", refused))?;
-                Ok(held.map(Found::from))
+                Ok(held.map(FoundDocument::from))
             }
         }
     }
 
-    /// Replaces the document that was read as `found`. Returns [`Written::Overtaken`] if somebody else has written the
+    /// Replaces the document that was read as `found`. Returns [`DocumentWrite::Overtaken`] if somebody else has written the
     /// document since this read.
-    pub async fn write(&self, found: Option<&Found>, text: &str) -> Result<Written> {
+    pub async fn write(&self, found: Option<&FoundDocument>, text: &str) -> Result<DocumentWrite> {
         let (stored, held) = match self {
             Self::File(path) => return replace(path, found, text),
             Self::Stored(stored, _) => (stored, found.and_then(|found| found.held.as_ref())),
@@ -73,8 +73,8 @@ impl Place {
             None => stored.create(text).await,
         };
         match replaced.map_err(|refused| self.error("is not changed", refused))? {
-            Replaced::Done(version) => Ok(Written::Done(Some(version))),
-            Replaced::Overtaken(held) => Ok(Written::Overtaken(held.into())),
+            Replaced::Done(version) => Ok(DocumentWrite::Done(Some(version))),
+            Replaced::Overtaken(held) => Ok(DocumentWrite::Overtaken(held.into())),
         }
     }
 
@@ -90,7 +90,7 @@ impl Place {
     }
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for DocumentPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -102,7 +102,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-impl Found {
+impl FoundDocument {
     /// Returns the version with which this command overwrote this document of another writer. Returns `None` if this
     /// command did not overwrite the document.
     pub(super) fn replaced_by(&self) -> Option<String> {
@@ -110,16 +110,16 @@ impl Found {
     }
 }
 
-impl From<Held> for Found {
-    fn from(held: Held) -> Self {
+impl From<DocumentVersion> for FoundDocument {
+    fn from(held: DocumentVersion) -> Self {
         Self { text: held.text.clone(), held: Some(held) }
     }
 }
 
-fn read(path: &Path) -> Result<Option<Found>> {
+fn read(path: &Path) -> Result<Option<FoundDocument>> {
     match path.try_exists() {
         Ok(false) => Ok(None),
-        _ => read_text(path).map(|text| Some(Found { text, held: None })),
+        _ => read_text(path).map(|text| Some(FoundDocument { text, held: None })),
     }
 }
 
@@ -134,16 +134,16 @@ const OWNER_ONLY: u32 = 0o600;
 
 /// Replaces a file atomically if its content is still `found`, or creates it if `found` is `None`. A lock excludes
 /// other calls that replace the file. The lock does not exclude an editor that saves between the check and the rename.
-fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
+fn replace(path: &Path, found: Option<&FoundDocument>, text: &str) -> Result<DocumentWrite> {
     let cannot = || format!("{} cannot be written", path.display());
     // Follows a link, so that the link itself is not replaced.
     let target = if found.is_some() { path.canonicalize().with_context(cannot)? } else { path.to_owned() };
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(found) = found else {
         return match written_beside(folder, text, OWNER_ONLY).with_context(cannot)?.persist_noclobber(&target) {
-            Ok(_) => Ok(Written::Done(None)),
+            Ok(_) => Ok(DocumentWrite::Done(None)),
             Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
-                Ok(Written::Overtaken(read(path)?.with_context(cannot)?))
+                Ok(DocumentWrite::Overtaken(read(path)?.with_context(cannot)?))
             }
             Err(error) => Err(error.error).with_context(cannot),
         };
@@ -151,12 +151,12 @@ fn replace(path: &Path, found: Option<&Found>, text: &str) -> Result<Written> {
     let held = lock(&target).with_context(cannot)?;
     let now = read(&target)?.with_context(|| format!("{} is gone", path.display()))?;
     if now.text != found.text {
-        return Ok(Written::Overtaken(now));
+        return Ok(DocumentWrite::Overtaken(now));
     }
     let mode = held.metadata().map(|metadata| metadata.permissions().mode()).unwrap_or(OWNER_ONLY);
     let file = written_beside(folder, text, mode).with_context(cannot)?;
     file.persist(&target).map_err(|error| error.error).with_context(cannot)?;
-    Ok(Written::Done(None))
+    Ok(DocumentWrite::Done(None))
 }
 
 /// Writes a temporary file in `folder`. Waits until the text is on the disk, because a full disk may be reported only

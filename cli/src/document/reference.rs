@@ -21,36 +21,36 @@ pub fn is_of_generic(name: &str) -> bool {
 }
 
 #[derive(Debug)]
-struct Table {
+struct ReferenceTable {
     path: &'static str,
     about: &'static str,
-    fields: &'static [Field],
+    fields: &'static [ReferenceField],
 }
 
 #[derive(Debug)]
-struct Field {
+struct ReferenceField {
     name: &'static str,
-    form: Form,
+    form: FieldForm,
     absent: Absent,
     example: &'static str,
     about: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Form {
-    Text(Pattern),
-    OneOrMore(Pattern),
+enum FieldForm {
+    Text(FieldPattern),
+    OneOrMore(FieldPattern),
     Word(&'static [&'static str]),
     /// One of the words in the first value, or a table with one numeric field. The second value is the field's name,
     /// and the third its largest value.
     WordOrMost(&'static [&'static str], &'static str, u8),
     Count,
     Flag,
-    Table(&'static Table),
+    Table(&'static ReferenceTable),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Pattern {
+struct FieldPattern {
     name: &'static str,
     /// A regular expression for editors. The expression may accept more than the parser, but never less.
     regex: &'static str,

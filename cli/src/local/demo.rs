@@ -25,16 +25,16 @@ use webhook_serializer::{
     time::Env,
 };
 
-pub use report::{ActReport, OrderReport};
+pub use report::{ActReport, DemoOrderReport};
 
 use crate::{
-    local::{Local, Options, handler_log::Journal, samples},
+    local::{LocalOptions, LocalRun, handler_log::Journal, samples},
     output::{one_line, this_command},
     say,
     view::{
         audit::{Sent, Verdict},
         lanes::{Picture, terminal},
-        recording::{EventKind, EventRecorder, OrderEvent},
+        recording::{EventKind, EventRecorder, RecordedEvent},
     },
 };
 use deployment::{DemoDeployment, Script};
@@ -48,15 +48,15 @@ pub struct DemoOptions {
     pub data: Option<PathBuf>,
 }
 
-struct Act {
+struct DemoAct {
     scene: Scene,
     name: &'static str,
     about: &'static str,
-    lines: Lines,
+    lines: DemoLines,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lines {
+enum DemoLines {
     Each,
     Summary,
 }
@@ -72,48 +72,48 @@ enum Scene {
     Killed,
 }
 
-const ACTS: [Act; 7] = [
-    Act {
+const ACTS: [DemoAct; 7] = [
+    DemoAct {
         scene: Scene::Five,
         name: "five",
         about: "Five webhooks of two orders at once: RA2 waits for RA1, order B waits for nobody.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
-    Act {
+    DemoAct {
         scene: Scene::Burst,
         name: "burst",
         about: "Hundreds of webhooks at once, from Shopify, Stripe and WooCommerce.",
-        lines: Lines::Summary,
+        lines: DemoLines::Summary,
     },
-    Act {
+    DemoAct {
         scene: Scene::Repeats,
         name: "repeats",
         about: "A provider sends each webhook three times; each is applied once.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
-    Act {
+    DemoAct {
         scene: Scene::Retries,
         name: "retries",
         about: "RA1 fails twice: its own order waits for it, the others do not.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
-    Act {
+    DemoAct {
         scene: Scene::Parked,
         name: "parked",
         about: "RA1 is rejected and parked, RA2 continues; then RA1 is redriven, at the end.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
-    Act {
+    DemoAct {
         scene: Scene::Group,
         name: "group",
         about: "Five webhooks of one order, in groups of up to ten: two handler starts handle all five.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
-    Act {
+    DemoAct {
         scene: Scene::Killed,
         name: "killed",
         about: "A worker dies while it handles RA2: its lease expires, and another worker continues.",
-        lines: Lines::Each,
+        lines: DemoLines::Each,
     },
 ];
 
@@ -163,7 +163,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     let journal = Journal::new(env);
     let sources = Arc::new(Sources::parse(&document())?);
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
-    let local_options = Options {
+    let local_options = LocalOptions {
         data: options.data.clone(),
         port: 0,
         workers: WORKERS,
@@ -173,7 +173,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
         scheduler: None,
         samples: true,
     };
-    let local = Local::start(local_options, Arc::new(story.clone())).await?;
+    let local = LocalRun::start(local_options, Arc::new(story.clone())).await?;
     let mut deployment = DemoDeployment::new(local, story, journal);
     let plain = options.plain || !console::user_attended();
     if !plain {
@@ -209,7 +209,7 @@ fn next_steps() -> String {
 }
 
 async fn run_act(
-    act: &Act,
+    act: &DemoAct,
     deployment: &mut DemoDeployment,
     sources: &Sources,
     svg: Option<PathBuf>,
@@ -244,7 +244,12 @@ async fn run_act(
     Ok(report)
 }
 
-async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended: tokio::sync::oneshot::Receiver<()>) {
+async fn show(
+    story: EventRecorder,
+    from: usize,
+    lines: Option<DemoLines>,
+    mut ended: tokio::sync::oneshot::Receiver<()>,
+) {
     let mut length = story.length();
     let mut next = from;
     let mut arrivals = Arrivals::default();
@@ -256,7 +261,7 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
             for happening in story.since(next) {
                 next += 1;
                 for happening in arrivals.after(happening) {
-                    if let Some(line) = line(&happening).filter(|_| lines == Lines::Each) {
+                    if let Some(line) = line(&happening).filter(|_| lines == DemoLines::Each) {
                         say!("{line}");
                     }
                 }
@@ -266,10 +271,10 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
             let _ = canvas.draw(&Picture::of(&story.since(from), story.now()));
         }
         if is_over {
-            if lines == Some(Lines::Each) {
+            if lines == Some(DemoLines::Each) {
                 arrivals.early.iter().filter_map(line).for_each(|line| say!("{line}"));
             }
-            if lines == Some(Lines::Summary) {
+            if lines == Some(DemoLines::Summary) {
                 say!("{}", summary::Summary::of(&story.since(from)));
             }
             return;
@@ -288,18 +293,18 @@ async fn show(story: EventRecorder, from: usize, lines: Option<Lines>, mut ended
 #[derive(Default)]
 struct Arrivals {
     accepted: BTreeSet<(EntityKey, Sequence)>,
-    early: Vec<OrderEvent>,
+    early: Vec<RecordedEvent>,
 }
 
 impl Arrivals {
-    fn after(&mut self, mut happening: OrderEvent) -> Vec<OrderEvent> {
+    fn after(&mut self, mut happening: RecordedEvent) -> Vec<RecordedEvent> {
         let Some(sequence) = happening.sequence else { return vec![happening] };
         let place = (happening.entity.clone(), sequence);
-        let is_of_place = |one: &OrderEvent| one.entity == place.0 && one.sequence == Some(sequence);
+        let is_of_place = |one: &RecordedEvent| one.entity == place.0 && one.sequence == Some(sequence);
         let is_early = self.early.iter().any(is_of_place);
         match happening.what {
             EventKind::Accepted => {
-                let early: Vec<OrderEvent>;
+                let early: Vec<RecordedEvent>;
                 (early, self.early) = std::mem::take(&mut self.early).into_iter().partition(is_of_place);
                 // The delivery was accepted before its handler started.
                 happening.at = early.first().map_or(happening.at, |first| first.at.min(happening.at));
@@ -319,7 +324,7 @@ impl Arrivals {
     }
 }
 
-pub fn line(happening: &OrderEvent) -> Option<String> {
+pub fn line(happening: &RecordedEvent) -> Option<String> {
     let what = match &happening.what {
         EventKind::Accepted => "accepted".to_owned(),
         EventKind::Ignored => "ignored: its source does not take this topic".to_owned(),
@@ -355,7 +360,7 @@ mod tests {
 
     #[test]
     fn acceptance_recorded_after_handler_start_is_shown_before_it() {
-        let event = |at, sequence, what| OrderEvent {
+        let event = |at, sequence, what| RecordedEvent {
             at: Duration::from_millis(at),
             entity: "a/1".parse().expect("a key"),
             sequence,

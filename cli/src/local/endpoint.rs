@@ -13,7 +13,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use tokio::net::TcpListener;
-use webhook_serializer::functions::ingest::{Http, Ingest, Request, RequestContext};
+use webhook_serializer::functions::ingest::{Http, HttpRequest, Ingest, RequestContext};
 use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
 pub(super) async fn serve(
@@ -62,14 +62,14 @@ async fn answer(
         Ok(text) => (text, false),
         Err(bytes) => (STANDARD.encode(bytes.as_bytes()), true),
     };
-    let request = Request {
+    let request = HttpRequest {
         raw_path: uri.path().to_owned(),
         raw_query_string: uri.query().unwrap_or_default().to_owned(),
         headers,
         body: Some(body),
         is_base64_encoded,
         request_context: RequestContext { http: Http { method: method.to_string() }, ..RequestContext::default() },
-        ..Request::default()
+        ..HttpRequest::default()
     };
     let answer = ingest.answer(&request).await;
     let status = StatusCode::from_u16(answer.status_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -17,7 +17,7 @@ use webhook_serializer::{
 use super::{
     VISIBILITY_TIMEOUT,
     folder::{self, Folder},
-    queue::{self, Faults, QueueSettings, Queues, Redrive},
+    queue::{self, QueueFaults, QueueSettings, Queues, RedrivePolicy},
     stopped,
 };
 
@@ -35,13 +35,13 @@ const DEAD_LETTERS: &str = "dead-letters";
 pub const MAX_RECEIVES: u32 = 100;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Served {
+pub struct EnginePorts {
     pub dynamodb: u16,
     pub queue: u16,
     pub visibility_timeout: Duration,
 }
 
-impl Default for Served {
+impl Default for EnginePorts {
     fn default() -> Self {
         Self { dynamodb: 0, queue: 0, visibility_timeout: VISIBILITY_TIMEOUT }
     }
@@ -60,20 +60,20 @@ pub struct Engines {
 impl Engines {
     /// Starts the store and the queue on free ports. The data is in the folder `data`; if `data` is `None`, in memory.
     pub async fn start(data: Option<&Path>) -> Result<Self> {
-        Self::start_with(data, Faults::default()).await
+        Self::start_with(data, QueueFaults::default()).await
     }
 
-    pub async fn start_with(data: Option<&Path>, faults: Faults) -> Result<Self> {
-        Self::start_at(data, faults, Served::default()).await
+    pub async fn start_with(data: Option<&Path>, faults: QueueFaults) -> Result<Self> {
+        Self::start_at(data, faults, EnginePorts::default()).await
     }
 
     /// Starts the store and the queue on given ports, so that they can be restarted while clients use them.
-    pub async fn start_at(data: Option<&Path>, faults: Faults, served: Served) -> Result<Self> {
+    pub async fn start_at(data: Option<&Path>, faults: QueueFaults, served: EnginePorts) -> Result<Self> {
         let queue_settings = [
             QueueSettings::named(DEAD_LETTERS),
             QueueSettings {
                 visibility_timeout: served.visibility_timeout,
-                redrive: Some(Redrive { dead_letters: DEAD_LETTERS.to_owned(), max_receives: MAX_RECEIVES }),
+                redrive: Some(RedrivePolicy { dead_letters: DEAD_LETTERS.to_owned(), max_receives: MAX_RECEIVES }),
                 ..QueueSettings::named(QUEUE)
             },
         ];

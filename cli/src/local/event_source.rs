@@ -13,7 +13,7 @@ use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::Account,
     engine::queue,
-    functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker},
+    functions::worker::{Attributes, BatchResponse, SqsEvent, SqsRecord, Worker},
     time::{Env, Timestamp},
 };
 
@@ -50,18 +50,18 @@ impl Function {
 #[derive(Debug, Clone, Default)]
 pub struct AtWork(Arc<Mutex<BTreeMap<String, usize>>>);
 
-struct Batch<'a>(&'a AtWork, Vec<String>);
+struct BatchGuard<'a>(&'a AtWork, Vec<String>);
 
 impl AtWork {
     pub fn orders(&self) -> Vec<String> {
         self.lock().keys().cloned().collect()
     }
 
-    fn add(&self, event: &SqsEvent) -> Batch<'_> {
+    fn add(&self, event: &SqsEvent) -> BatchGuard<'_> {
         let messages = event.records.iter().map(|record| queue::Message::parse(&record.body));
         let orders: Vec<String> = messages.flatten().map(|message| message.entity().to_string()).collect();
         orders.iter().for_each(|order| *self.lock().entry(order.clone()).or_default() += 1);
-        Batch(self, orders)
+        BatchGuard(self, orders)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
@@ -69,7 +69,7 @@ impl AtWork {
     }
 }
 
-impl Drop for Batch<'_> {
+impl Drop for BatchGuard<'_> {
     fn drop(&mut self) {
         let mut at_work = self.0.lock();
         for order in &self.1 {
@@ -241,9 +241,9 @@ impl EventSource {
     }
 }
 
-fn record(message: &Message) -> Record {
+fn record(message: &Message) -> SqsRecord {
     let attribute = |name| message.attributes().and_then(|all| all.get(&name)).cloned().unwrap_or_default();
-    Record {
+    SqsRecord {
         message_id: message.message_id().unwrap_or_default().to_owned(),
         receipt_handle: message.receipt_handle().unwrap_or_default().to_owned(),
         body: message.body().unwrap_or_default().to_owned(),

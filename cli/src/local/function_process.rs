@@ -28,14 +28,14 @@ pub struct FunctionSettings {
     /// The function's environment variables. From this process's own variables the function gets only `PATH`, so that a
     /// developer's AWS credentials stay out.
     pub environment: Vec<(String, String)>,
-    pub logs: Logs,
+    pub logs: ProcessLogs,
 }
 
 /// The longest wait for the last output of a process that has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Default)]
-pub enum Logs {
+pub enum ProcessLogs {
     #[default]
     Inherited,
     Lines(mpsc::UnboundedSender<String>),
@@ -54,18 +54,18 @@ pub type ProcessIds = watch::Receiver<BTreeSet<u32>>;
 pub struct FunctionProcess {
     settings: Arc<FunctionSettings>,
     process_ids: Arc<watch::Sender<BTreeSet<u32>>>,
-    running: Option<Running>,
+    running: Option<RunningProcess>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningProcess {
     api: RuntimeApi,
     child: Child,
     /// True once the process has responded to an event. If such a process ends while it is idle, the next event is not
     /// the cause.
     has_answered: bool,
     readers: JoinSet<()>,
-    _listed: Listed,
+    _listed: ListedProcess,
 }
 
 impl FunctionProcess {
@@ -121,28 +121,28 @@ impl FunctionProcess {
         ended
     }
 
-    async fn idle_process(&mut self) -> Result<Running, InvokeError> {
+    async fn idle_process(&mut self) -> Result<RunningProcess, InvokeError> {
         if let Some(mut running) = self.running.take()
             && let Ok(None) = running.child.try_wait()
         {
             return Ok(running);
         }
         let not_started = |error| format!("{}: {error}", self.settings.program.display());
-        let started = Running::start(&self.settings, &self.process_ids).await;
+        let started = RunningProcess::start(&self.settings, &self.process_ids).await;
         started.map_err(|error| InvokeError::NotStarted { why: not_started(error) })
     }
 }
 
-impl Running {
+impl RunningProcess {
     async fn start(
         settings: &FunctionSettings,
         process_ids: &Arc<watch::Sender<BTreeSet<u32>>>,
     ) -> std::io::Result<Self> {
         let api = RuntimeApi::start(TcpListener::bind(("127.0.0.1", 0)).await?, &settings.name)?;
         let output = || match settings.logs {
-            Logs::Inherited => Stdio::inherit(),
-            Logs::Lines(_) => Stdio::piped(),
-            Logs::Discarded => Stdio::null(),
+            ProcessLogs::Inherited => Stdio::inherit(),
+            ProcessLogs::Lines(_) => Stdio::piped(),
+            ProcessLogs::Discarded => Stdio::null(),
         };
         let mut child = Command::new(&settings.program)
             .env_clear()
@@ -161,7 +161,7 @@ impl Running {
             .kill_on_drop(true)
             .spawn()?;
         let mut readers = JoinSet::new();
-        if let Logs::Lines(lines) = &settings.logs {
+        if let ProcessLogs::Lines(lines) = &settings.logs {
             if let Some(output) = child.stdout.take() {
                 readers.spawn(pass_on(output, lines.clone()));
             }
@@ -169,7 +169,7 @@ impl Running {
                 readers.spawn(pass_on(output, lines.clone()));
             }
         }
-        let listed = Listed::in_list(process_ids, child.id());
+        let listed = ListedProcess::in_list(process_ids, child.id());
         tracing::debug!(function = settings.name, process = child.id(), "started");
         Ok(Self { api, child, has_answered: false, readers, _listed: listed })
     }
@@ -201,19 +201,19 @@ impl Running {
 }
 
 #[derive(Debug)]
-struct Listed {
+struct ListedProcess {
     list: Arc<watch::Sender<BTreeSet<u32>>>,
     id: Option<u32>,
 }
 
-impl Listed {
+impl ListedProcess {
     fn in_list(list: &Arc<watch::Sender<BTreeSet<u32>>>, id: Option<u32>) -> Self {
         list.send_modify(|ids| ids.extend(id));
         Self { list: list.clone(), id }
     }
 }
 
-impl Drop for Listed {
+impl Drop for ListedProcess {
     fn drop(&mut self) {
         self.list.send_modify(|ids| ids.retain(|id| Some(*id) != self.id));
     }

@@ -107,7 +107,7 @@ impl<H> Journaled<H> {
         self.journal.starts.send_modify(|starts| starts.push(delivery.entity().clone()));
     }
 
-    fn begin(&self, delivery: &Delivery, context: &Context) -> Line<'_> {
+    fn begin(&self, delivery: &Delivery, context: &Context) -> JournalEntry<'_> {
         let journal = &self.journal;
         let started = journal.now();
         let run = Run {
@@ -122,16 +122,16 @@ impl<H> Journaled<H> {
             ended: started,
             ending: RunEnd::Dropped,
         };
-        Line { journal, run: Some(run) }
+        JournalEntry { journal, run: Some(run) }
     }
 }
 
-struct Line<'a> {
+struct JournalEntry<'a> {
     journal: &'a Journal,
     run: Option<Run>,
 }
 
-impl Line<'_> {
+impl JournalEntry<'_> {
     fn ends(&mut self, answer: &Result<Outcome, HandlerError>) {
         if let Some(run) = &mut self.run {
             run.ending = match answer {
@@ -149,7 +149,7 @@ impl Line<'_> {
     }
 }
 
-impl Drop for Line<'_> {
+impl Drop for JournalEntry<'_> {
     fn drop(&mut self) {
         if let Some(mut run) = self.run.take() {
             run.ended = self.journal.now();
@@ -169,7 +169,8 @@ impl<H: Handler> Handler for Journaled<H> {
 
     async fn handle_all(&self, deliveries: Deliveries, context: &Context) -> Result<Outcome, HandlerError> {
         self.starts(deliveries.first());
-        let mut lines: Vec<Line<'_>> = deliveries.iter().map(|delivery| self.begin(delivery, context)).collect();
+        let mut lines: Vec<JournalEntry<'_>> =
+            deliveries.iter().map(|delivery| self.begin(delivery, context)).collect();
         let answer = self.handler.handle_all(deliveries, context).await;
         lines.iter_mut().for_each(|line| line.ends(&answer));
         answer
@@ -195,9 +196,9 @@ mod tests {
     use super::*;
     use crate::local::samples::{SHOPIFY, SOURCES};
 
-    struct Stuck;
+    struct StuckHandler;
 
-    impl Handler for Stuck {
+    impl Handler for StuckHandler {
         async fn handle(&self, _: &Delivery, _: &Context) -> Result<Outcome, HandlerError> {
             std::future::pending().await
         }
@@ -211,7 +212,7 @@ mod tests {
         let delivery = Delivery::detached(webhook.incoming, Sequence(1));
         let context = Context::detached(FencingToken(1), Duration::from_secs(1), env.clone());
         let journal = Journal::new(env);
-        let handler = Journaled::new(Stuck, journal.clone());
+        let handler = Journaled::new(StuckHandler, journal.clone());
         let mut handling = std::pin::pin!(handler.handle(&delivery, &context));
         let mut waking = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(handling.as_mut().poll(&mut waking).is_pending());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Path, State as Served};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -54,14 +54,14 @@ pub enum Abandoned {
 #[derive(Debug)]
 pub struct RuntimeApi {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<SharedInvocation>,
     /// Locked during an invocation, because a process handles one event at a time.
     turn: tokio::sync::Mutex<()>,
     server: AbortHandle,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedInvocation {
     function_arn: HeaderValue,
     state: Mutex<InvocationState>,
     offered: Notify,
@@ -93,7 +93,7 @@ impl RuntimeApi {
     pub fn start(listener: TcpListener, function: &str) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         let function_arn = format!("arn:aws:lambda:us-east-1:000000000000:function:{function}");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedInvocation {
             function_arn: HeaderValue::from_str(&function_arn).map_err(std::io::Error::other)?,
             state: Mutex::default(),
             offered: Notify::new(),
@@ -175,7 +175,7 @@ impl Drop for RuntimeApi {
     }
 }
 
-struct Withdrawal<'a>(&'a Shared);
+struct Withdrawal<'a>(&'a SharedInvocation);
 
 impl Drop for Withdrawal<'_> {
     fn drop(&mut self) {
@@ -186,7 +186,7 @@ impl Drop for Withdrawal<'_> {
     }
 }
 
-impl Shared {
+impl SharedInvocation {
     fn lock(&self) -> MutexGuard<'_, InvocationState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -224,7 +224,7 @@ impl Shared {
 }
 
 /// Answers a poll as soon as an event is offered. A process that polls before it responds breaks the protocol.
-async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
+async fn next(State(shared): State<Arc<SharedInvocation>>) -> Response<Body> {
     shared.has_polled.send_replace(true);
     loop {
         // Only one process polls, so one permit suffices. The permit is kept if the event comes before the
@@ -247,7 +247,7 @@ async fn next(Served(shared): Served<Arc<Shared>>) -> Response<Body> {
     }
 }
 
-async fn response(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
+async fn response(State(shared): State<Arc<SharedInvocation>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
     if body.len() > RESPONSE_BYTES {
         let message = format!("Response payload size exceeded maximum allowed payload size ({RESPONSE_BYTES} bytes).");
         let kind = "Function.ResponseSizeTooLarge".to_owned();
@@ -257,12 +257,12 @@ async fn response(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, b
     settled(shared.settle(&id, Ok(body)))
 }
 
-async fn error(Served(shared): Served<Arc<Shared>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
+async fn error(State(shared): State<Arc<SharedInvocation>>, Path(id): Path<String>, body: Bytes) -> Response<Body> {
     let Reported { kind, message } = Reported::read(&body);
     settled(shared.settle(&id, Err(InvokeError::Function { kind, message })))
 }
 
-async fn init_error(Served(shared): Served<Arc<Shared>>, body: Bytes) -> Response<Body> {
+async fn init_error(State(shared): State<Arc<SharedInvocation>>, body: Bytes) -> Response<Body> {
     let Reported { kind, message } = Reported::read(&body);
     let error = InvokeError::Init { kind, message };
     if let InvocationState::Offered(offer) =

@@ -4,7 +4,7 @@ mod keys;
 
 use anyhow::{Context, Result};
 use webhook_serializer::{
-    functions::ingest::Request,
+    functions::ingest::HttpRequest,
     protocol::delivery::Incoming,
     providers::{self, Verified},
     sources::{ORIGIN_HEADER, Source, Sources},
@@ -47,7 +47,7 @@ pub const WOOCOMMERCE: [Sample; 2] =
     [sample!("woocommerce-order-created", "727"), sample!("woocommerce-order-updated", "727")];
 
 #[derive(Debug, Clone)]
-pub struct Webhook {
+pub struct SignedWebhook {
     pub source: String,
     pub query: Option<String>,
     pub headers: Vec<(String, String)>,
@@ -63,10 +63,10 @@ impl Sample {
 
     /// Returns this sample for another order, signed at `now` with the source's first secret. Panics if the sample's
     /// source is not configured.
-    pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> Webhook {
+    pub fn of_order(&self, order: &str, sources: &Sources, now: Timestamp) -> SignedWebhook {
         // Each order has its own payment and event ids.
         let event = self.event.replace(self.order, order).replace("ExampleDev0", &format!("ExampleDev{order}"));
-        let mut request: Request = serde_json::from_str(&event).expect("a sample is an event");
+        let mut request: HttpRequest = serde_json::from_str(&event).expect("a sample is an event");
         if let Some(source) = self.source {
             request.raw_path = format!("/webhooks/{source}");
         }
@@ -81,7 +81,7 @@ impl Sample {
 pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
     let sources = Sources::parse(SOURCES).expect("the samples' own");
     let is_its = |event: &str| {
-        let request: Option<Request> = serde_json::from_str(event).ok();
+        let request: Option<HttpRequest> = serde_json::from_str(event).ok();
         let source = request.and_then(|request| sources.get(request.source()?).cloned());
         source.is_some_and(|source| source.provider_name == provider)
     };
@@ -105,21 +105,21 @@ pub fn is_signable(source: &Source, development_keys: bool) -> bool {
 
 /// Returns the Function URL event with another source in its path.
 pub fn readdressed(event: &str, source: &str) -> Result<String> {
-    let request: Request = serde_json::from_str(event)?;
-    Ok(serde_json::to_string(&Request { raw_path: format!("/webhooks/{source}"), ..request })?)
+    let request: HttpRequest = serde_json::from_str(event)?;
+    Ok(serde_json::to_string(&HttpRequest { raw_path: format!("/webhooks/{source}"), ..request })?)
 }
 
 pub fn is_webhook(event: &str) -> bool {
-    serde_json::from_str(event).is_ok_and(|request: Request| request.source().is_some())
+    serde_json::from_str(event).is_ok_and(|request: HttpRequest| request.source().is_some())
 }
 
 /// Returns the webhook of a Function URL event. The webhook is signed again at `now`, unless it is an unsigned ping, or
 /// its sender signs with a private key.
-pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<SignedWebhook> {
     sign(&serde_json::from_str(event)?, sources, now)
 }
 
-fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook> {
+fn sign(request: &HttpRequest, sources: &Sources, now: Timestamp) -> Result<SignedWebhook> {
     let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
     let source = sources.get(&name).with_context(|| {
         format!("source `{name}` is not in the sources document; name another document with --sources")
@@ -145,10 +145,10 @@ fn sign(request: &Request, sources: &Sources, now: Timestamp) -> Result<Webhook>
     headers.extend(signed);
     let collected = headers.iter().cloned().collect();
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
-    Ok(Webhook { source: name, query, headers, body, incoming })
+    Ok(SignedWebhook { source: name, query, headers, body, incoming })
 }
 
-impl Webhook {
+impl SignedWebhook {
     pub fn curl(&self, url: &str) -> Result<String> {
         let body = std::str::from_utf8(&self.body).context("its body is not text")?;
         Ok(curl_line(url, &self.path(), &self.headers, body))

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     engine::{queue::Depth, store::Store, sweep::Sweeper, wake::Waker},
-    functions::scheduler::{ScheduledEvent, Scheduler, Settings},
+    functions::scheduler::{ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::Jobs,
     telemetry::Observer,
     time::Env,
@@ -15,7 +15,7 @@ use webhook_serializer::{
 use super::{
     FUNCTION_TIMEOUT,
     function_pool::FunctionPool,
-    function_process::{FunctionSettings, Logs},
+    function_process::{FunctionSettings, ProcessLogs},
     invoker::Invoker,
     stopped,
 };
@@ -24,7 +24,7 @@ use super::{
 pub struct OwnScheduler {
     pub program: PathBuf,
     pub jobs: Option<String>,
-    pub logs: Logs,
+    pub logs: ProcessLogs,
 }
 
 pub(super) enum ScheduledFunction {
@@ -47,7 +47,13 @@ impl ScheduledFunction {
     ) -> Result<Self> {
         let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
         let sweeper = Sweeper::new(store.clone(), waker, depth, retention);
-        Ok(Self::Here(Box::new(Scheduler::new(store, sweeper, Jobs::new(), Settings::read(&none)?, observer)?)))
+        Ok(Self::Here(Box::new(Scheduler::new(
+            store,
+            sweeper,
+            Jobs::new(),
+            SchedulerSettings::read(&none)?,
+            observer,
+        )?)))
     }
 
     /// Starts the user's scheduler before its first event, so that a wrong binary fails here.

@@ -8,9 +8,9 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use webhook_serializer::{handlers::forward::payload::Payload, tls::Roots};
+use webhook_serializer::{handlers::forward::payload::ForwardBody, tls::Roots};
 
-use crate::local::samples::Webhook;
+use crate::local::samples::SignedWebhook;
 
 /// The most bytes of an answer's body that are read: as many as Lambda sends for a function.
 const ANSWER_BYTES: usize = 6 * 1024 * 1024;
@@ -20,18 +20,18 @@ const HEADER_LINES: usize = 4096;
 
 #[derive(Debug, Clone)]
 pub struct Sender {
-    client: Posting,
+    client: PostClient,
     base: String,
 }
 
 #[derive(Debug, Clone)]
-enum Posting {
-    Plain(Client<HttpConnector, Payload>),
-    Encrypted(Client<HttpsConnector<HttpConnector>, Payload>),
+enum PostClient {
+    Plain(Client<HttpConnector, ForwardBody>),
+    Encrypted(Client<HttpsConnector<HttpConnector>, ForwardBody>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     pub retry_after: Option<String>,
     /// The beginning of the body, up to a limit, or as much as arrived before the connection broke.
@@ -53,14 +53,14 @@ impl Sender {
         client.pool_max_idle_per_host(idle).http1_max_headers(HEADER_LINES);
         let client = if base.starts_with("https://") {
             let tls = HttpsConnectorBuilder::new().with_tls_config(Roots::machine().trusted());
-            Posting::Encrypted(client.build(tls.https_only().enable_http1().build()))
+            PostClient::Encrypted(client.build(tls.https_only().enable_http1().build()))
         } else {
-            Posting::Plain(client.build_http())
+            PostClient::Plain(client.build_http())
         };
         Self { client, base }
     }
 
-    pub async fn post(&self, webhook: &Webhook) -> Result<Answer> {
+    pub async fn post(&self, webhook: &SignedWebhook) -> Result<HttpAnswer> {
         self.request("POST", &webhook.path(), &webhook.headers, webhook.body.clone()).await
     }
 
@@ -70,7 +70,7 @@ impl Sender {
         path: &str,
         headers: &[(String, String)],
         body: Vec<u8>,
-    ) -> Result<Answer> {
+    ) -> Result<HttpAnswer> {
         let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(name, value);
@@ -78,10 +78,10 @@ impl Sender {
         self.send(request.body(Bytes::from(body).into())?).await
     }
 
-    pub async fn send(&self, request: hyper::Request<Payload>) -> Result<Answer> {
+    pub async fn send(&self, request: hyper::Request<ForwardBody>) -> Result<HttpAnswer> {
         let response = match &self.client {
-            Posting::Plain(client) => client.request(request).await,
-            Posting::Encrypted(client) => client.request(request).await,
+            PostClient::Plain(client) => client.request(request).await,
+            PostClient::Encrypted(client) => client.request(request).await,
         };
         let response = response.with_context(|| format!("{} does not answer", self.base))?;
         let status = response.status().as_u16();
@@ -95,7 +95,7 @@ impl Sender {
             let data = frame.into_data().unwrap_or_default();
             body.extend_from_slice(&data[..data.len().min(ANSWER_BYTES - body.len())]);
         }
-        Ok(Answer { status, retry_after, body: String::from_utf8_lossy(&body).into_owned() })
+        Ok(HttpAnswer { status, retry_after, body: String::from_utf8_lossy(&body).into_owned() })
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     /// Returns the answer to a request, if a server sends `head` and then repeats `body` this often.
-    async fn answer(head: &'static str, body: &'static str, times: usize) -> Answer {
+    async fn answer(head: &'static str, body: &'static str, times: usize) -> HttpAnswer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move {

@@ -41,7 +41,7 @@ pub(super) fn variants(body: &[u8]) -> Vec<(Vec<u8>, String)> {
         if let Ok(inner) = serde_json::from_str::<String>(text) {
             push(inner.into(), "the body is JSON inside a JSON string: it was serialised twice");
         }
-        if let Ok(event) = serde_json::from_str::<ingest::Request>(text)
+        if let Ok(event) = serde_json::from_str::<ingest::HttpRequest>(text)
             && event.body.is_some()
             && let Some(inner) = event.bytes()
         {

@@ -7,11 +7,11 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::Claim;
+use super::SignatureClaim;
 
 /// Returns the parts of the webhook that the signature covers: any of `topic`, `id`, `time` and `body`. If the webhook
 /// has no event time, `time` stands for the signature's own time.
-pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&'static str> {
+pub(super) fn by(claim: &SignatureClaim, source: &Source, described: &Described) -> Vec<&'static str> {
     let mut topic = described.topic != "unknown";
     let mut id = true;
     let mut time = match described.event_time {
@@ -35,12 +35,12 @@ pub(super) fn by(claim: &Claim, source: &Source, described: &Described) -> Vec<&
         .collect()
 }
 
-fn has_time(claim: &Claim, source: &Source) -> bool {
-    let much_later = Claim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
+fn has_time(claim: &SignatureClaim, source: &Source) -> bool {
+    let much_later = SignatureClaim { now: Timestamp::from_millis(u64::MAX), ..claim.clone() };
     matches!(much_later.verified_by(source), Err(Unverified::Stale(_)))
 }
 
-fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
+fn changed(claim: &SignatureClaim) -> impl Iterator<Item = SignatureClaim> {
     let headers = (0..claim.headers.len()).flat_map(|index| {
         let mut without = claim.clone();
         let mut other = claim.clone();
@@ -48,6 +48,6 @@ fn changed(claim: &Claim) -> impl Iterator<Item = Claim> {
         other.headers[index].1.push('x');
         [without, other]
     });
-    let longer = Claim { body: [claim.body.as_slice(), b" "].concat(), ..claim.clone() };
-    headers.chain([longer, Claim { body: b"{}".to_vec(), ..claim.clone() }])
+    let longer = SignatureClaim { body: [claim.body.as_slice(), b" "].concat(), ..claim.clone() };
+    headers.chain([longer, SignatureClaim { body: b"{}".to_vec(), ..claim.clone() }])
 }

@@ -9,12 +9,12 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{Claim, bodies, secrets, signatures};
+use super::{SignatureClaim, bodies, secrets, signatures};
 
 /// The greatest age of a webhook whose time is taken for milliseconds.
 const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
-pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String {
+pub(super) fn of(claim: &SignatureClaim, source: &Source, refusal: &Unverified) -> String {
     match refusal {
         Unverified::Stale(signed_at) => stale(*signed_at, claim),
         Unverified::Missing(name) => missing(claim, name),
@@ -29,13 +29,13 @@ pub(super) fn of(claim: &Claim, source: &Source, refusal: &Unverified) -> String
     }
 }
 
-fn of_key(claim: &Claim, at: &Address) -> String {
+fn of_key(claim: &SignatureClaim, at: &Address) -> String {
     let is_given = claim.files.iter().any(|(name, _)| name == at.file());
     if is_given { format!("the given {}", at.file()) } else { format!("the document at {at}") }
 }
 
 /// Explains why no key can be made of a secret. The signature may still tell which form of it is right.
-pub(super) fn of_unusable_secret(claim: &Claim, reason: &str) -> String {
+pub(super) fn of_unusable_secret(claim: &SignatureClaim, reason: &str) -> String {
     secret(claim).map_or_else(|| reason.to_owned(), |found| format!("{reason}. But {found}"))
 }
 
@@ -46,7 +46,7 @@ pub(super) fn of_compressed(coding: &str) -> String {
     )
 }
 
-fn stale(signed_at: Timestamp, claim: &Claim) -> String {
+fn stale(signed_at: Timestamp, claim: &SignatureClaim) -> String {
     let now = claim.now;
     let in_seconds = Timestamp::from_millis(signed_at.as_millis() / 1000);
     if in_seconds.since(now).max(now.since(in_seconds)) < YEARS {
@@ -70,7 +70,7 @@ fn stale(signed_at: Timestamp, claim: &Claim) -> String {
     )
 }
 
-fn missing(claim: &Claim, name: &str) -> String {
+fn missing(claim: &SignatureClaim, name: &str) -> String {
     if let Some(found) = another_provider(claim) {
         return found;
     }
@@ -81,7 +81,7 @@ fn missing(claim: &Claim, name: &str) -> String {
     format!("header {name} is missing; the given headers are {}", given.join(", "))
 }
 
-fn no_token(claim: &Claim) -> String {
+fn no_token(claim: &SignatureClaim) -> String {
     if let Some(found) = another_provider(claim) {
         return found;
     }
@@ -94,12 +94,12 @@ fn no_token(claim: &Claim) -> String {
     }
 }
 
-fn is_by_token(claim: &Claim, source: &Source) -> bool {
-    let without = Claim { url: None, ..claim.clone() }.verified_by(source);
+fn is_by_token(claim: &SignatureClaim, source: &Source) -> bool {
+    let without = SignatureClaim { url: None, ..claim.clone() }.verified_by(source);
     claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
 }
 
-fn malformed(claim: &Claim, name: &str) -> String {
+fn malformed(claim: &SignatureClaim, name: &str) -> String {
     if let Some(found) = signature(claim) {
         return found;
     }
@@ -111,12 +111,12 @@ fn malformed(claim: &Claim, name: &str) -> String {
     }
 }
 
-fn doubled(claim: &Claim, name: &str) -> String {
+fn doubled(claim: &SignatureClaim, name: &str) -> String {
     let reason = format!("header {name} came several times, and Lambda joins its values by a comma: send it once");
     signature(claim).unwrap_or(reason)
 }
 
-fn mismatch(claim: &Claim, source: &Source) -> String {
+fn mismatch(claim: &SignatureClaim, source: &Source) -> String {
     match source.missing_field() {
         Some("secrets") => return "there is no --secret to verify it with".to_owned(),
         Some(field) => return format!("there is no --option {field}=… to verify it with"),
@@ -160,7 +160,7 @@ fn mismatch(claim: &Claim, source: &Source) -> String {
     })
 }
 
-fn given(claim: &Claim) -> String {
+fn given(claim: &SignatureClaim) -> String {
     let ids = claim.options.iter().filter(|(name, _)| name.ends_with("_id"));
     let ids: Vec<String> = ids.map(|(name, value)| format!("the {name} {value}")).collect();
     if ids.is_empty() { String::new() } else { format!(" for {}", ids.join(" or ")) }
@@ -175,7 +175,7 @@ fn lost(body: &[u8]) -> &'static str {
     }
 }
 
-fn report(claim: &Claim, mistake: &str) -> String {
+fn report(claim: &SignatureClaim, mistake: &str) -> String {
     let refusal = claim.source().ok().and_then(|source| claim.verified_by(&source).err());
     match refusal {
         Some(Unverified::Stale(signed_at)) => format!("{mistake}. Besides, {}", stale(signed_at, claim)),
@@ -183,14 +183,14 @@ fn report(claim: &Claim, mistake: &str) -> String {
     }
 }
 
-fn body(claim: &Claim) -> Option<String> {
+fn body(claim: &SignatureClaim) -> Option<String> {
     bodies::variants(&claim.body).into_iter().chain(bodies::renumbered(&claim.body)).find_map(|(body, mistake)| {
-        let other = Claim { body, ..claim.clone() };
+        let other = SignatureClaim { body, ..claim.clone() };
         other.is_signed().then(|| report(&other, &mistake))
     })
 }
 
-fn signature(claim: &Claim) -> Option<String> {
+fn signature(claim: &SignatureClaim) -> Option<String> {
     (0..claim.headers.len()).find_map(|index| {
         let (name, value) = &claim.headers[index];
         signatures::variants(value).into_iter().find_map(|(value, mistake)| {
@@ -201,25 +201,26 @@ fn signature(claim: &Claim) -> Option<String> {
     })
 }
 
-fn secret(claim: &Claim) -> Option<String> {
+fn secret(claim: &SignatureClaim) -> Option<String> {
     (1..).zip(&claim.secrets).find_map(|(number, secret)| {
         secrets::variants(secret).into_iter().find_map(|(secret, mistake)| {
-            let other = Claim { secrets: vec![secret], ..claim.clone() };
+            let other = SignatureClaim { secrets: vec![secret], ..claim.clone() };
             other.is_signed().then(|| report(&other, &format!("the signature {mistake} (--secret, number {number})")))
         })
     })
 }
 
-fn option(claim: &Claim) -> Option<String> {
+fn option(claim: &SignatureClaim) -> Option<String> {
     let set = |name: &str, value: String| {
         let kept = claim.options.iter().filter(|(held, _)| held != name).cloned();
-        let other = Claim { options: kept.chain([(name.to_owned(), value.clone())]).collect(), ..claim.clone() };
+        let other =
+            SignatureClaim { options: kept.chain([(name.to_owned(), value.clone())]).collect(), ..claim.clone() };
         (other, format!("--option {name}={value}"))
     };
     let given = |name: &str| claim.options.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone());
     let mut others = Vec::new();
     if let Some(url) = claim.url.as_ref().filter(|_| claim.signs_url()) {
-        let with = |url: String| (Claim { url: Some(url.clone()), ..claim.clone() }, format!("--url {url}"));
+        let with = |url: String| (SignatureClaim { url: Some(url.clone()), ..claim.clone() }, format!("--url {url}"));
         others.extend(urls(url, &claim.headers).into_iter().map(with));
     }
     if claim.provider == "paypal" && set("webhook_id", SIMULATOR.to_owned()).0.is_signed() {
@@ -233,7 +234,7 @@ fn option(claim: &Claim) -> Option<String> {
             let (with_hash, said) = set("hash", hash.to_owned());
             let kept = with_hash.options.into_iter().filter(|(name, _)| name != "encoding");
             let options = kept.chain([("encoding".to_owned(), encoding.to_owned())]).collect();
-            others.push((Claim { options, ..claim.clone() }, format!("{said} --option encoding={encoding}")));
+            others.push((SignatureClaim { options, ..claim.clone() }, format!("{said} --option encoding={encoding}")));
         }
     }
     others
@@ -265,21 +266,21 @@ fn urls(url: &str, headers: &[(String, String)]) -> Vec<String> {
     hosts.flat_map(of_host).collect()
 }
 
-fn another_provider(claim: &Claim) -> Option<String> {
+fn another_provider(claim: &SignatureClaim) -> Option<String> {
     let others = || {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");
         names.map(|name| {
-            let other = Claim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() };
+            let other = SignatureClaim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() };
             // The URL stays only if the provider signs it. A token in the URL could belong to any sender.
-            if other.signs_url() { other } else { Claim { url: None, ..other } }
+            if other.signs_url() { other } else { SignatureClaim { url: None, ..other } }
         })
     };
-    if let Some(other) = others().find(Claim::is_signed) {
+    if let Some(other) = others().find(SignatureClaim::is_signed) {
         return Some(report(&other, &format!("{0} signed it: verify it with --provider {0}", other.provider)));
     }
-    let is_known = |other: &Claim| {
+    let is_known = |other: &SignatureClaim| {
         // The secrets do not matter here: only the provider's headers are looked for.
-        let source = Claim { secrets: Vec::new(), ..other.clone() }.source();
+        let source = SignatureClaim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);
             !matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken) | Ok(Verified::Ping))

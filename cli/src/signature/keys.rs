@@ -7,14 +7,14 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-pub(super) struct Held<'a> {
+pub(super) struct HeldKeys<'a> {
     pub(super) files: &'a [(String, Vec<u8>)],
     /// Selects one of several key files that were given for one name, counted from 0. A larger number selects the last.
     pub(super) number: usize,
     pub(super) fetched: &'a PublishedKeys,
 }
 
-impl Keys for Held<'_> {
+impl Keys for HeldKeys<'_> {
     fn find(&self, at: &Address) -> Option<Bytes> {
         let named = self.files.iter().filter(|(name, _)| name == at.file()).map(|(_, bytes)| bytes);
         let file = named.take(self.number + 1).last();

@@ -8,8 +8,8 @@ use serde_json::Value;
 use webhook_serializer::{
     aws::{
         Account,
-        call::Answer,
-        signed::{Call, Signed},
+        call::AwsAnswer,
+        signed::{ServiceCall, SigningClient},
     },
     config::{Environment, Variables},
     time::Env,
@@ -75,7 +75,7 @@ impl Services {
         self.account.region.as_ref()
     }
 
-    fn signed(&self, service: Service) -> Signed {
+    fn signed(&self, service: Service) -> SigningClient {
         let own = format!("AWS_ENDPOINT_URL_{}", service.1);
         let endpoint = Environment.value(&own).or_else(|| Environment.value("AWS_ENDPOINT_URL"));
         self.account.signed(&self.http, service.0, endpoint, &self.env)
@@ -93,7 +93,7 @@ impl Services {
             body += &format!("&{name}={}", encoded(value));
         }
         let headers = [("content-type", "application/x-www-form-urlencoded")];
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
+        let asked = ServiceCall { method: "POST", path: "/", headers: &headers, body: body.into() };
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         let what = Element::parse(&String::from_utf8_lossy(&answer.body));
         let what = what.map_err(|error| Refusal::Silent(format!("{}: {error:#}", service.0)))?;
@@ -104,7 +104,7 @@ impl Services {
     pub async fn json(&self, service: Service, target: &str, question: &Value) -> Result<Value, Refusal> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
         let body = question.to_string();
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
+        let asked = ServiceCall { method: "POST", path: "/", headers: &headers, body: body.into() };
         let action = target.rsplit('.').next().unwrap_or_default();
         let answer = self.ask(service, asked, &permission(service, action)).await?;
         parsed(service, &answer)
@@ -112,13 +112,13 @@ impl Services {
 
     /// Sends a GET request and returns the JSON answer. `action` is the operation's name in IAM permissions.
     pub async fn get(&self, service: Service, action: &str, path: &str) -> Result<Value, Refusal> {
-        let asked = Call { method: "GET", path, headers: &[], body: "".into() };
+        let asked = ServiceCall { method: "GET", path, headers: &[], body: "".into() };
         parsed(service, &self.ask(service, asked, &permission(service, action)).await?)
     }
 
     /// Sends a request, and repeats it up to [`TRIES`] times in all while the service fails or does not answer. The
     /// request must be idempotent.
-    async fn ask(&self, service: Service, asked: Call<'_>, needed: &str) -> Result<Answer, Refusal> {
+    async fn ask(&self, service: Service, asked: ServiceCall<'_>, needed: &str) -> Result<AwsAnswer, Refusal> {
         let signed = self.signed(service);
         for tries_left in (0..TRIES).rev() {
             match signed.send(asked.clone(), LIMIT).await {
@@ -135,7 +135,7 @@ impl Services {
     }
 }
 
-fn parsed(service: Service, answer: &Answer) -> Result<Value, Refusal> {
+fn parsed(service: Service, answer: &AwsAnswer) -> Result<Value, Refusal> {
     serde_json::from_slice(&answer.body).map_err(|error| Refusal::Silent(format!("{}: {error}", service.0)))
 }
 
@@ -149,7 +149,7 @@ fn encoded(value: &str) -> String {
     value.bytes().map(one).collect()
 }
 
-fn refusal(service: Service, answer: &Answer, needed: &str) -> Refusal {
+fn refusal(service: Service, answer: &AwsAnswer, needed: &str) -> Refusal {
     let text = String::from_utf8_lossy(&answer.body);
     let (code, message) = match serde_json::from_slice::<Value>(&answer.body) {
         Ok(said) => {
@@ -185,13 +185,13 @@ fn refusal(service: Service, answer: &Answer, needed: &str) -> Refusal {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, error_type: Option<&str>, body: &str) -> Answer {
-        Answer { status, body: body.into(), error_type: error_type.map(str::to_owned), ..Answer::default() }
+    fn answer(status: u16, error_type: Option<&str>, body: &str) -> AwsAnswer {
+        AwsAnswer { status, body: body.into(), error_type: error_type.map(str::to_owned), ..AwsAnswer::default() }
     }
 
     #[test]
     fn aws_error_in_each_protocol_is_parsed() {
-        let denied = |answer: &Answer| refusal(Service::SNS, answer, "sns:GetTopicAttributes");
+        let denied = |answer: &AwsAnswer| refusal(Service::SNS, answer, "sns:GetTopicAttributes");
         let expected =
             Refusal::Denied { needed: "sns:GetTopicAttributes".to_owned(), message: "ann may not".to_owned() };
         let xml = "<ErrorResponse><Error><Type>Sender</Type><Code>AuthorizationError</Code><Message>ann may not</Message></Error></ErrorResponse>";

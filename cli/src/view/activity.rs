@@ -58,7 +58,7 @@ pub const OUTCOMES: [&str; 38] = [
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct OrderEvent {
+pub struct ActivityEvent {
     pub at: Option<Timestamp>,
     pub what: String,
     pub entity: Option<String>,
@@ -69,7 +69,7 @@ pub struct OrderEvent {
     pub words: String,
 }
 
-impl OrderEvent {
+impl ActivityEvent {
     /// Parses a line of a function's log. Returns `None` if the line names neither an order nor a source, or holds only
     /// metrics.
     pub fn of_line(line: &str, at: Timestamp) -> Option<Self> {
@@ -168,7 +168,7 @@ const ACCEPTED: &str = "accepted";
 
 /// Returns the events of an order between two reads of its row. Acceptances and settlements come first, sorted by
 /// sequence; then a failure or a block of the next delivery. `before` is `None` if the first read found no row.
-pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<OrderEvent> {
+pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<ActivityEvent> {
     let mut changes = Vec::new();
     let first_known = after.recent.iter().next().map_or(after.next(), |receipt| receipt.sequence);
     let (head, tail) = match before {
@@ -182,27 +182,27 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         let receipt = settled(place);
         let is_void = receipt.is_some_and(|receipt| receipt.settlement == Settlement::Void);
         if place > tail && !is_void {
-            changes.push(OrderEvent::of_order(after, place, ACCEPTED, now));
+            changes.push(ActivityEvent::of_order(after, place, ACCEPTED, now));
         }
-        changes.extend(receipt.map(|receipt| OrderEvent::settled(after, receipt)));
+        changes.extend(receipt.map(|receipt| ActivityEvent::settled(after, receipt)));
     }
     let attempts = before.filter(|before| before.head == after.head).map_or(0, |before| before.attempts);
     if after.attempts > attempts && after.blocked.is_none() {
         let error = after.last_error.as_deref().unwrap_or("no error was recorded");
         let again = after.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
         let words = format!("attempt {}{again}: {error}", after.attempts);
-        changes.push(OrderEvent { words, ..OrderEvent::of_order(after, after.next(), "failed", now) });
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), "failed", now) });
     }
     if let Some(reason) = after.blocked.filter(|_| before.is_none_or(|before| before.blocked.is_none())) {
         let error = after.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
         let words = format!("{reason}{error}");
-        changes.push(OrderEvent { words, ..OrderEvent::of_order(after, after.next(), "blocked", now) });
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), "blocked", now) });
     }
     changes
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct ActivityFilter {
     pub source: Option<String>,
     pub entity: Option<String>,
     pub topic: Option<Pattern>,
@@ -210,8 +210,8 @@ pub struct Filter {
     pub text: Option<String>,
 }
 
-impl Filter {
-    pub fn takes(&self, one: &OrderEvent) -> bool {
+impl ActivityFilter {
+    pub fn takes(&self, one: &ActivityEvent) -> bool {
         let is = |wanted: &Option<String>, found: &Option<String>| wanted.is_none() || wanted == found;
         let has_topic = |wanted: &Pattern| one.topic.as_ref().is_some_and(|topic| wanted.fits(topic));
         let topic = self.topic.as_ref().is_none_or(has_topic);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn only_delivery_and_refusal_log_lines_become_events() {
-        let told = |line: &str| OrderEvent::of_line(line, NOW);
+        let told = |line: &str| ActivityEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
         assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, settled 42 ms after arrival"));
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn listen_filter_accepts_every_logged_outcome() {
         let lines = include_str!("../../../shared/src/telemetry/lines.txt").lines();
-        let words: Vec<String> = lines.filter_map(|line| Some(OrderEvent::of_line(line, NOW)?.what)).collect();
+        let words: Vec<String> = lines.filter_map(|line| Some(ActivityEvent::of_line(line, NOW)?.what)).collect();
         assert!(words.len() > 20, "{words:?}");
         for word in words {
             assert!(OUTCOMES.contains(&word.as_str()), "{word}");
@@ -329,24 +329,28 @@ mod tests {
     #[test]
     fn event_must_match_every_given_filter() {
         let some = |text: &str| Some(text.to_owned());
-        let one = OrderEvent {
+        let one = ActivityEvent {
             what: "parked".into(),
             entity: some("shop/order/1"),
             source: some("shop"),
             topic: some("orders/paid"),
             words: "no such order".into(),
-            ..OrderEvent::default()
+            ..ActivityEvent::default()
         };
-        let takes = |filter: Filter| filter.takes(&one);
-        let none = Filter::default;
-        let topic = |text: &str| Filter { topic: Some(Pattern::new(text)), ..none() };
-        assert!(takes(none()) && takes(Filter { source: some("shop"), ..topic("orders/*") }) && takes(topic("*/paid")));
-        assert!(!takes(Filter { source: some("sho"), ..none() }) && !takes(topic("orders")));
-        assert!(takes(Filter { outcome: some("parked"), text: some("such"), ..none() }));
-        assert!(!takes(Filter { outcome: some("applied"), text: some("such"), ..none() }));
+        let takes = |filter: ActivityFilter| filter.takes(&one);
+        let none = ActivityFilter::default;
+        let topic = |text: &str| ActivityFilter { topic: Some(Pattern::new(text)), ..none() };
         assert!(
-            !takes(Filter { text: some("other"), ..none() })
-                && !takes(Filter { entity: some("shop/order/2"), ..none() })
+            takes(none())
+                && takes(ActivityFilter { source: some("shop"), ..topic("orders/*") })
+                && takes(topic("*/paid"))
+        );
+        assert!(!takes(ActivityFilter { source: some("sho"), ..none() }) && !takes(topic("orders")));
+        assert!(takes(ActivityFilter { outcome: some("parked"), text: some("such"), ..none() }));
+        assert!(!takes(ActivityFilter { outcome: some("applied"), text: some("such"), ..none() }));
+        assert!(
+            !takes(ActivityFilter { text: some("other"), ..none() })
+                && !takes(ActivityFilter { entity: some("shop/order/2"), ..none() })
         );
     }
 }

@@ -12,7 +12,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-pub use diff::{Changed, diff};
+pub use diff::{ChangedValue, diff};
 pub use redact::{REDACTED, Redacted, redacted};
 
 use crate::output::{one_line, visible};
@@ -22,40 +22,40 @@ const DEEPEST: usize = 64;
 
 /// A JSON value. Numbers stay text, so that numbers beyond 2^53 stay exact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Node {
+pub enum BodyNode {
     /// The object's members, in the order in which the body has them.
-    Object(Vec<(String, Node)>),
-    Array(Vec<Node>),
+    Object(Vec<(String, BodyNode)>),
+    Array(Vec<BodyNode>),
     Leaf(String),
     /// The JSON text of an object or array that is nested too deeply to be parsed.
     Deep(String),
 }
 
-struct Members<'a>(Vec<(String, &'a RawValue)>);
+struct ObjectMembers<'a>(Vec<(String, &'a RawValue)>);
 
-impl<'de> Deserialize<'de> for Members<'de> {
+impl<'de> Deserialize<'de> for ObjectMembers<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Read;
-        impl<'de> Visitor<'de> for Read {
-            type Value = Members<'de>;
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = ObjectMembers<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ObjectMembers<'de>, A::Error> {
                 let mut members = Vec::new();
                 while let Some(member) = map.next_entry()? {
                     members.push(member);
                 }
-                Ok(Members(members))
+                Ok(ObjectMembers(members))
             }
         }
-        deserializer.deserialize_map(Read)
+        deserializer.deserialize_map(ObjectVisitor)
     }
 }
 
-impl Node {
+impl BodyNode {
     pub fn parse(body: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(body).ok()?;
         Self::of(serde_json::from_str::<&RawValue>(text).ok()?.get(), 0)
@@ -63,37 +63,37 @@ impl Node {
 
     fn of(text: &str, depth: usize) -> Option<Self> {
         Some(match text.as_bytes().first()? {
-            b'{' | b'[' if depth == DEEPEST => Node::Deep(shown(text)),
+            b'{' | b'[' if depth == DEEPEST => BodyNode::Deep(shown(text)),
             b'{' => {
-                let Members(members) = serde_json::from_str(text).ok()?;
+                let ObjectMembers(members) = serde_json::from_str(text).ok()?;
                 let member = |(key, value): (String, &RawValue)| Some((key, Self::of(value.get(), depth + 1)?));
-                Node::Object(members.into_iter().map(member).collect::<Option<_>>()?)
+                BodyNode::Object(members.into_iter().map(member).collect::<Option<_>>()?)
             }
             b'[' => {
                 let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
-                Node::Array(items.into_iter().map(|item| Self::of(item.get(), depth + 1)).collect::<Option<_>>()?)
+                BodyNode::Array(items.into_iter().map(|item| Self::of(item.get(), depth + 1)).collect::<Option<_>>()?)
             }
             // Texts that differ only in their escapes compare as equal.
             b'"' => match serde_json::from_str::<String>(text) {
-                Ok(plain) => Node::Leaf(quoted(&plain)),
-                Err(_) => Node::Leaf(shown(text)),
+                Ok(plain) => BodyNode::Leaf(quoted(&plain)),
+                Err(_) => BodyNode::Leaf(shown(text)),
             },
-            _ => Node::Leaf(text.to_owned()),
+            _ => BodyNode::Leaf(text.to_owned()),
         })
     }
 
     pub fn text(&self) -> Option<String> {
         match self {
-            Node::Leaf(text) if text.starts_with('"') => serde_json::from_str(text).ok(),
+            BodyNode::Leaf(text) if text.starts_with('"') => serde_json::from_str(text).ok(),
             _ => None,
         }
     }
 
     fn write(&self, f: &mut impl fmt::Write, indent: Option<usize>) -> fmt::Result {
-        let (open, close, items): (_, _, Vec<(Option<&str>, &Node)>) = match self {
-            Node::Leaf(text) | Node::Deep(text) => return f.write_str(text),
-            Node::Object(members) => ('{', '}', members.iter().map(|(key, value)| (Some(&**key), value)).collect()),
-            Node::Array(items) => ('[', ']', items.iter().map(|item| (None, item)).collect()),
+        let (open, close, items): (_, _, Vec<(Option<&str>, &BodyNode)>) = match self {
+            BodyNode::Leaf(text) | BodyNode::Deep(text) => return f.write_str(text),
+            BodyNode::Object(members) => ('{', '}', members.iter().map(|(key, value)| (Some(&**key), value)).collect()),
+            BodyNode::Array(items) => ('[', ']', items.iter().map(|item| (None, item)).collect()),
         };
         f.write_char(open)?;
         let inner = indent.map(|indent| indent + 2);
@@ -125,7 +125,7 @@ impl Node {
     }
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for BodyNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, Some(0))
     }
@@ -149,8 +149,8 @@ fn token(key: &str) -> String {
 mod tests {
     use super::*;
 
-    fn node(text: &str) -> Node {
-        Node::parse(text.as_bytes()).unwrap()
+    fn node(text: &str) -> BodyNode {
+        BodyNode::parse(text.as_bytes()).unwrap()
     }
 
     #[test]
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn deep_json_is_parsed_and_invalid_json_refused() {
-        assert_eq!(Node::parse(b"id=1&name=x"), None);
-        assert_eq!(Node::parse(b"\xff"), None);
+        assert_eq!(BodyNode::parse(b"id=1&name=x"), None);
+        assert_eq!(BodyNode::parse(b"\xff"), None);
         let deep = "[".repeat(100_000) + &"]".repeat(100_000);
         let read = node(&deep);
         assert_eq!(read.compact(), deep);

@@ -16,7 +16,7 @@ use crate::{
     view::{
         order_status::{NextCommand, OrderStatus, SourceDelay, uncounted},
         overview::ParkedDelivery,
-        position::{Position, marked},
+        position::{ShortSequence, marked},
     },
 };
 
@@ -44,7 +44,7 @@ impl DeliveryStatus {
         let first = receipt.as_ref().filter(|receipt| receipt.sequence != sequence).map(|receipt| receipt.sequence);
         let own = receipt.as_ref().filter(|_| first.is_none());
         let waits = state.as_ref().filter(|state| state.head < sequence);
-        let at = Position(sequence).to_string();
+        let at = ShortSequence(sequence).to_string();
         let (word, mut sentences, next) = match (waits, parked) {
             (Some(state), _) if sequence == state.next() => {
                 let topic = content.delivery().map(Delivery::topic);

@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
     receipt::Settlement,
 };
 
-use crate::view::recording::{EventKind, OrderEvent};
+use crate::view::recording::{EventKind, RecordedEvent};
 
 /// A diagram with one lane for each order. The lanes are sorted by the orders' first events.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ pub struct Picture {
     pub lanes: Vec<Lane>,
     pub from: Duration,
     pub to: Duration,
-    pub totals: Totals,
+    pub totals: LaneTotals,
 }
 
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub struct Lane {
     pub entity: EntityKey,
     pub spans: Vec<Span>,
     pub marks: Vec<Mark>,
-    pub totals: Totals,
+    pub totals: LaneTotals,
 }
 
 #[derive(Debug, Clone)]
@@ -39,11 +39,11 @@ pub struct Span {
     /// The end of the span. A span that has not ended extends to the end of the diagram.
     pub to: Duration,
     pub is_open: bool,
-    pub kind: Kind,
+    pub kind: LaneSpanKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum LaneSpanKind {
     Waiting,
     /// The last attempt failed, and the delivery waits for the next attempt.
     Retrying,
@@ -56,11 +56,11 @@ pub enum Kind {
 pub struct Mark {
     pub name: String,
     pub at: Duration,
-    pub sign: Sign,
+    pub sign: MarkKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sign {
+pub enum MarkKind {
     Repeat,
     Parked,
     Superseded,
@@ -70,7 +70,7 @@ pub enum Sign {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct LaneTotals {
     pub accepted: usize,
     pub settled: usize,
     pub applied: usize,
@@ -80,8 +80,8 @@ pub struct Totals {
     pub retries: usize,
 }
 
-impl Totals {
-    fn add(&mut self, other: Totals) {
+impl LaneTotals {
+    fn add(&mut self, other: LaneTotals) {
         self.accepted += other.accepted;
         self.settled += other.settled;
         self.applied += other.applied;
@@ -96,12 +96,12 @@ impl Totals {
 struct Draft {
     waiting: BTreeMap<Sequence, (String, Duration)>,
     /// The sequence, name, start and kind of the span that has not ended.
-    open: Option<(Sequence, String, Duration, Kind)>,
+    open: Option<(Sequence, String, Duration, LaneSpanKind)>,
     /// The token of the handler start that is running, and the names of its deliveries.
     start: Option<(FencingToken, Vec<String>)>,
     spans: Vec<Span>,
     marks: Vec<Mark>,
-    totals: Totals,
+    totals: LaneTotals,
 }
 
 impl Draft {
@@ -112,11 +112,11 @@ impl Draft {
         }
     }
 
-    fn mark(&mut self, happening: &OrderEvent, sign: Sign) {
+    fn mark(&mut self, happening: &RecordedEvent, sign: MarkKind) {
         self.marks.push(Mark { name: happening.name.clone(), at: happening.at, sign });
     }
 
-    fn take_in(&mut self, happening: &OrderEvent) {
+    fn take_in(&mut self, happening: &RecordedEvent) {
         let at = happening.at;
         match (&happening.what, happening.sequence) {
             (EventKind::Accepted, Some(sequence)) => {
@@ -137,7 +137,7 @@ impl Draft {
                     }
                     _ => {
                         self.close(at);
-                        self.open = Some((sequence, happening.name.clone(), at, Kind::Running));
+                        self.open = Some((sequence, happening.name.clone(), at, LaneSpanKind::Running));
                         self.start = Some((*token, vec![happening.name.clone()]));
                     }
                 }
@@ -145,8 +145,8 @@ impl Draft {
             (EventKind::Failed { .. }, Some(sequence)) => {
                 self.close(at);
                 self.totals.retries += 1;
-                self.mark(happening, Sign::Failed);
-                self.open = Some((sequence, happening.name.clone(), at, Kind::Retrying));
+                self.mark(happening, MarkKind::Failed);
+                self.open = Some((sequence, happening.name.clone(), at, LaneSpanKind::Retrying));
             }
             (EventKind::Settled(settlement), Some(sequence)) => {
                 self.close(at);
@@ -157,28 +157,28 @@ impl Draft {
                     Settlement::Void => {}
                     Settlement::Repeat => {
                         self.totals.repeats += 1;
-                        self.mark(happening, Sign::Repeat);
+                        self.mark(happening, MarkKind::Repeat);
                     }
                     Settlement::Parked => {
                         self.totals.parked += 1;
-                        self.mark(happening, Sign::Parked);
+                        self.mark(happening, MarkKind::Parked);
                     }
                     Settlement::Superseded => {
                         self.totals.superseded += 1;
-                        self.mark(happening, Sign::Superseded);
+                        self.mark(happening, MarkKind::Superseded);
                     }
                 }
             }
             (EventKind::Blocked(_), _) => {
                 self.close(at);
-                self.mark(happening, Sign::Blocked);
+                self.mark(happening, MarkKind::Blocked);
             }
             (EventKind::TakenOver(_), _) => {
                 if let Some((.., kind)) = &mut self.open {
-                    *kind = Kind::Orphaned;
+                    *kind = LaneSpanKind::Orphaned;
                 }
                 self.close(at);
-                self.mark(happening, Sign::TakenOver);
+                self.mark(happening, MarkKind::TakenOver);
             }
             _ => {}
         }
@@ -186,14 +186,14 @@ impl Draft {
 
     fn end_waiting(&mut self, sequence: Sequence, at: Duration) {
         if let Some((name, from)) = self.waiting.remove(&sequence) {
-            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind: Kind::Waiting });
+            self.spans.push(Span { sequence, name, from, to: at, is_open: false, kind: LaneSpanKind::Waiting });
         }
     }
 
     fn at(&self, entity: &EntityKey, to: Duration) -> Lane {
         let mut spans = self.spans.clone();
         let open = self.open.iter().map(|(sequence, name, from, kind)| (sequence, name, from, *kind));
-        let waiting = self.waiting.iter().map(|(sequence, (name, from))| (sequence, name, from, Kind::Waiting));
+        let waiting = self.waiting.iter().map(|(sequence, (name, from))| (sequence, name, from, LaneSpanKind::Waiting));
         spans.extend(open.chain(waiting).map(|(sequence, name, from, kind)| Span {
             sequence: *sequence,
             name: name.clone(),
@@ -214,7 +214,7 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    pub fn take_in(&mut self, happening: &OrderEvent) {
+    pub fn take_in(&mut self, happening: &RecordedEvent) {
         if !self.drafts.contains_key(&happening.entity) {
             self.order.push(happening.entity.clone());
         }
@@ -223,17 +223,17 @@ impl Drawing {
 
     pub fn lane(&self, entity: &EntityKey, now: Duration) -> Option<Lane> {
         let lane = self.drafts.get(entity)?.at(entity, now);
-        (lane.totals != Totals::default()).then_some(lane)
+        (lane.totals != LaneTotals::default()).then_some(lane)
     }
 }
 
 impl Picture {
-    pub fn of(happenings: &[OrderEvent], now: Duration) -> Self {
+    pub fn of(happenings: &[RecordedEvent], now: Duration) -> Self {
         let mut drawing = Drawing::default();
         happenings.iter().for_each(|happening| drawing.take_in(happening));
         let from = happenings.first().map_or(now, |first| first.at);
         let lanes: Vec<Lane> = drawing.order.iter().filter_map(|entity| drawing.lane(entity, now)).collect();
-        let mut totals = Totals::default();
+        let mut totals = LaneTotals::default();
         lanes.iter().for_each(|lane| totals.add(lane.totals));
         Self { lanes, from, to: now.max(from), totals }
     }
@@ -259,8 +259,8 @@ pub fn label(entity: &EntityKey, width: usize) -> String {
 mod tests {
     use super::*;
 
-    fn happening(at: u64, sequence: u64, what: EventKind) -> OrderEvent {
-        OrderEvent {
+    fn happening(at: u64, sequence: u64, what: EventKind) -> RecordedEvent {
+        RecordedEvent {
             at: Duration::from_millis(at),
             entity: EntityKey::parse("n/a").unwrap(),
             sequence: Some(Sequence(sequence)),
@@ -285,13 +285,21 @@ mod tests {
             ],
             Duration::from_millis(80),
         );
-        let spans: Vec<(Kind, u128, u128)> =
+        let spans: Vec<(LaneSpanKind, u128, u128)> =
             picture.lanes[0].spans.iter().map(|span| (span.kind, span.from.as_millis(), span.to.as_millis())).collect();
         assert_eq!(
             spans,
-            [(Kind::Waiting, 0, 10), (Kind::Running, 10, 30), (Kind::Retrying, 30, 50), (Kind::Running, 50, 70)]
+            [
+                (LaneSpanKind::Waiting, 0, 10),
+                (LaneSpanKind::Running, 10, 30),
+                (LaneSpanKind::Retrying, 30, 50),
+                (LaneSpanKind::Running, 50, 70)
+            ]
         );
-        assert_eq!(picture.totals, Totals { accepted: 1, settled: 1, applied: 1, retries: 1, ..Totals::default() });
+        assert_eq!(
+            picture.totals,
+            LaneTotals { accepted: 1, settled: 1, applied: 1, retries: 1, ..LaneTotals::default() }
+        );
     }
 
     #[test]
@@ -306,17 +314,18 @@ mod tests {
             ],
             Duration::from_millis(100),
         );
-        assert_eq!(picture.lanes[0].spans[1].kind, Kind::Orphaned);
-        assert_eq!(picture.lanes[0].marks[0].sign, Sign::TakenOver);
+        assert_eq!(picture.lanes[0].spans[1].kind, LaneSpanKind::Orphaned);
+        assert_eq!(picture.lanes[0].marks[0].sign, MarkKind::TakenOver);
     }
 
     #[test]
     fn totals_of_lanes_count_each_settlement_outcome() {
         let of = |(sequence, settlement)| happening(sequence, sequence, EventKind::Settled(settlement));
         let settlements = [Settlement::Applied, Settlement::Repeat, Settlement::Parked, Settlement::Superseded];
-        let happenings: Vec<OrderEvent> = (1..).zip(settlements).map(of).collect();
+        let happenings: Vec<RecordedEvent> = (1..).zip(settlements).map(of).collect();
         let picture = Picture::of(&happenings, Duration::from_millis(80));
-        let totals = Totals { settled: 4, applied: 1, repeats: 1, parked: 1, superseded: 1, ..Totals::default() };
+        let totals =
+            LaneTotals { settled: 4, applied: 1, repeats: 1, parked: 1, superseded: 1, ..LaneTotals::default() };
         assert_eq!((picture.totals, picture.lanes[0].totals), (totals, totals));
     }
 

@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use crate::{
     output::{command_line, counted, duration},
-    view::position::{Position, marked},
+    view::position::{ShortSequence, marked},
 };
 
 pub use delay::{DelayCause, SourceDelay};
@@ -121,7 +121,7 @@ impl NextCommand {
     /// `count` is 1. If the deliveries are unrouted, the command redrives only `one` in any case, because unrouted
     /// deliveries belong to different orders.
     pub fn redrive(order: &EntityKey, one: Sequence, count: usize) -> Self {
-        let one = Position(one).to_string();
+        let one = ShortSequence(one).to_string();
         match count {
             _ if order.is_unrouted() => Self::new("redrive", &[&one, "--to", "ORDER"], "appends it to ORDER"),
             1 => Self::new("redrive", &[&one], "once the cause is fixed: appends it again at the end"),
@@ -184,7 +184,7 @@ impl OrderStatus {
 
     fn explain_stop(&mut self, state: &EntityState, topic: Option<&str>, now: Timestamp) {
         let delivery = delivery(state, topic);
-        let next = Position(state.next()).to_string();
+        let next = ShortSequence(state.next()).to_string();
         if let Some(reason) = state.blocked {
             let error = state.last_error.as_deref().unwrap_or("no error was recorded");
             self.explain(match reason {
@@ -232,7 +232,7 @@ impl OrderStatus {
 
     fn explain_parked(&mut self, parked: ParkedDeliveries<'_>) {
         let ParkedDeliveries { order, count, newest, newest_error } = parked;
-        let one = Position(newest).to_string();
+        let one = ShortSequence(newest).to_string();
         self.show(&one);
         self.next.push(NextCommand::redrive(order, newest, count));
         if count == 1 {
@@ -325,7 +325,7 @@ impl OrderStatus {
                 None => format!("{delivery} failed after {}: {error}", attempts(state)),
             });
             if !state.is_stopped() && state.held.is_none() {
-                self.show(&Position(state.next()).to_string());
+                self.show(&ShortSequence(state.next()).to_string());
                 match state.retry_at.filter(|at| *at > now) {
                     Some(at) => {
                         self.explain(format!("The next attempt starts in {}.", duration(at.since(now))));

@@ -17,11 +17,11 @@ use webhook_serializer::{
 
 use crate::view::{
     order_status::{Kind, OrderStatus, ParkedDeliveries},
-    throughput::Pace,
+    throughput::Throughput,
 };
 
 #[derive(Debug, Clone)]
-pub struct Lane {
+pub struct OrderSummary {
     /// The order's row, without its recent receipts.
     pub state: EntityState,
     pub kind: Kind,
@@ -29,19 +29,19 @@ pub struct Lane {
     pub source: Option<SourceName>,
     pub topic: Option<String>,
     /// The order's waiting deliveries that were read, by source.
-    pub waiting: BTreeMap<SourceName, Waiting>,
+    pub waiting: BTreeMap<SourceName, Backlog>,
     /// The newest time in the order's row.
     pub active_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Waiting {
+pub struct Backlog {
     pub deliveries: u64,
     /// The time at which the oldest of them arrived.
     pub oldest: Option<Timestamp>,
 }
 
-impl Lane {
+impl OrderSummary {
     /// Returns the time since which deliveries wait; if none wait, the time since which the order is on hold.
     pub fn since(&self) -> Option<Timestamp> {
         self.state.pending_since.or(self.state.hold.since())
@@ -91,7 +91,7 @@ impl From<&Parked> for ParkedDelivery {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct OrderFilter {
     pub source: Option<SourceName>,
     /// A part of the error's text. The filter compares texts after [`alike`] has removed their ids.
     pub error: Option<String>,
@@ -99,7 +99,7 @@ pub struct Filter {
     pub since: Option<Timestamp>,
 }
 
-impl Filter {
+impl OrderFilter {
     pub fn takes(&self, source: Option<&SourceName>, error: Option<&str>, since: Option<Timestamp>) -> bool {
         self.source.as_ref().is_none_or(|wanted| source == Some(wanted)) && self.takes_but_source(error, since)
     }
@@ -140,20 +140,20 @@ pub fn alike(error: &str) -> String {
 pub struct Overview {
     /// The number of orders that have a row, settled orders included.
     pub orders: u64,
-    pub lanes: Vec<Lane>,
+    pub lanes: Vec<OrderSummary>,
     pub parked: Vec<ParkedDelivery>,
     /// The keys of the rows that cannot be read, each with the reason.
     pub unreadable: Vec<(String, String)>,
     /// The number of rows of each format version.
     pub formats: BTreeMap<u64, u64>,
-    pub pace: Pace,
+    pub pace: Throughput,
     /// True if settled orders get a lane too.
     pub keeps_settled: bool,
     places: BTreeMap<String, usize>,
 }
 
 #[derive(Debug, Clone)]
-pub struct Group {
+pub struct StatusGroup {
     pub kind: Kind,
     pub source: Option<SourceName>,
     pub error: Option<String>,
@@ -166,7 +166,7 @@ pub struct Group {
     pub example: (EntityKey, Sequence),
 }
 
-impl Group {
+impl StatusGroup {
     /// Returns the numbers of the other sources' deliveries in brackets, or an empty text.
     pub fn of_others(&self) -> String {
         let others: Vec<String> = self.others.iter().map(|(source, count)| format!("{count} of {source}")).collect();
@@ -195,7 +195,7 @@ impl Overview {
         let active_at = settled_at.into_iter().chain(state.pending_since).chain(state.hold.since()).max();
         self.places.insert(state.entity.to_string(), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
-        self.lanes.push(Lane { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });
+        self.lanes.push(OrderSummary { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });
     }
 
     /// Adds a row of the deliveries' table. All rows of the orders' table must be added first.
@@ -219,7 +219,7 @@ impl Overview {
         }
     }
 
-    fn lane(&mut self, entity: &str) -> Option<&mut Lane> {
+    fn lane(&mut self, entity: &str) -> Option<&mut OrderSummary> {
         self.lanes.get_mut(*self.places.get(entity)?)
     }
 
@@ -241,7 +241,7 @@ impl Overview {
         self.unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string()));
     }
 
-    pub fn unknown(&self, lane: impl Fn(&Lane) -> bool) -> Vec<(EntityKey, Sequence)> {
+    pub fn unknown(&self, lane: impl Fn(&OrderSummary) -> bool) -> Vec<(EntityKey, Sequence)> {
         let unknown = self.lanes.iter().filter(|one| one.source.is_none() && !one.state.is_empty() && lane(one));
         unknown.map(|lane| (lane.state.entity.clone(), lane.state.next())).collect()
     }
@@ -252,8 +252,8 @@ impl Overview {
 
     /// Returns the orders and parked deliveries, grouped by kind, source and error. The most urgent kind comes first,
     /// and within a kind the group with the most deliveries.
-    pub fn groups(&self) -> Vec<Group> {
-        let mut groups = Groups::default();
+    pub fn groups(&self) -> Vec<StatusGroup> {
+        let mut groups = OrderGroups::default();
         for lane in &self.lanes {
             let entity = &lane.state.entity;
             let next = lane.state.next();
@@ -268,7 +268,7 @@ impl Overview {
             let group = groups.of(Kind::Parked, Some(&one.source), Some(&one.error), at);
             group.add(&one.entity, one.sequence, 1, one.since);
         }
-        let mut groups: Vec<Group> = groups.0.into_values().map(|gathered| gathered.group).collect();
+        let mut groups: Vec<StatusGroup> = groups.0.into_values().map(|gathered| gathered.group).collect();
         groups.sort_by_key(|group| (group.kind, std::cmp::Reverse(group.deliveries)));
         groups
     }
@@ -277,14 +277,14 @@ impl Overview {
 type Alike = (Kind, Option<SourceName>, Option<String>);
 
 struct OrderGroup<'a> {
-    group: Group,
+    group: StatusGroup,
     orders: BTreeSet<&'a EntityKey>,
 }
 
 #[derive(Default)]
-struct Groups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
+struct OrderGroups<'a>(BTreeMap<Alike, OrderGroup<'a>>);
 
-impl<'a> Groups<'a> {
+impl<'a> OrderGroups<'a> {
     fn of(
         &mut self,
         kind: Kind,
@@ -294,7 +294,7 @@ impl<'a> Groups<'a> {
     ) -> &mut OrderGroup<'a> {
         let alike = (kind, source.cloned(), error.map(alike));
         self.0.entry(alike).or_insert_with_key(|(_, source, error)| OrderGroup {
-            group: Group {
+            group: StatusGroup {
                 kind,
                 source: source.clone(),
                 error: error.clone(),
@@ -361,11 +361,11 @@ mod tests {
     #[test]
     fn errors_differing_only_in_numbers_are_treated_as_equal() {
         assert_eq!(alike("order 450789469 took 10000 ms: 503"), "order … took … ms: 503");
-        let wants = |error: &str| Filter { error: Some(error.into()), ..Filter::default() };
+        let wants = |error: &str| OrderFilter { error: Some(error.into()), ..OrderFilter::default() };
         assert!(wants("order … took").takes(None, Some("order 1042 took 5 ms"), None));
         assert!(wants("order 1041 took").takes(None, Some("order 1042 took 5 ms"), None));
         assert!(!wants("503").takes(None, Some("it answered 502"), None) && !wants("x").takes(None, None, None));
-        let after = Filter { since: Some(Timestamp::from_millis(5)), ..Filter::default() };
+        let after = OrderFilter { since: Some(Timestamp::from_millis(5)), ..OrderFilter::default() };
         let takes = |since| after.takes(None, None, Timestamp::from_millis(since).into());
         assert!(takes(5) && !takes(4) && !after.takes(None, None, None));
     }

@@ -18,9 +18,9 @@ const RANGE: u64 = 10_000;
 
 /// Formats a sequence by its last four digits: `{}` gives `7011`, and `{:#}` gives `#7011`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position(pub Sequence);
+pub struct ShortSequence(pub Sequence);
 
-impl fmt::Display for Position {
+impl fmt::Display for ShortSequence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mark = if f.alternate() { "#" } else { "" };
         match self.0.0 {
@@ -31,7 +31,7 @@ impl fmt::Display for Position {
 }
 
 pub fn marked(sequence: Sequence) -> String {
-    format!("{:#}", Position(sequence))
+    format!("{:#}", ShortSequence(sequence))
 }
 
 /// A delivery as an operator names it: a whole sequence or its last four digits.
@@ -81,7 +81,7 @@ mod tests {
     fn position_is_last_four_digits_of_sequence() {
         let shown = [3, 9_999, 10_000, 1_795_504_557_011].map(|number| marked(Sequence(number)));
         assert_eq!(shown, ["#3", "#9999", "#0000", "#7011"]);
-        assert_eq!(Position(Sequence(1_795_504_550_042)).to_string(), "0042");
+        assert_eq!(ShortSequence(Sequence(1_795_504_550_042)).to_string(), "0042");
     }
 
     #[test]

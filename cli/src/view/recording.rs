@@ -22,7 +22,7 @@ use webhook_serializer::{
 };
 
 #[derive(Debug, Clone)]
-pub struct OrderEvent {
+pub struct RecordedEvent {
     /// The monotonic time at which the event was recorded.
     pub at: Duration,
     pub entity: EntityKey,
@@ -53,15 +53,15 @@ pub enum EventKind {
 
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
-    recorded: Arc<Mutex<Recorded>>,
+    recorded: Arc<Mutex<RecordingState>>,
     length: watch::Sender<usize>,
     env: Env,
     began: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Recorded {
-    happenings: Vec<OrderEvent>,
+struct RecordingState {
+    happenings: Vec<RecordedEvent>,
     names: HashMap<String, String>,
     accepted: HashMap<(EntityKey, Sequence), String>,
     sources: HashMap<EntityKey, SourceName>,
@@ -100,7 +100,7 @@ impl EventRecorder {
         self.env.monotonic()
     }
 
-    pub fn since(&self, from: usize) -> Vec<OrderEvent> {
+    pub fn since(&self, from: usize) -> Vec<RecordedEvent> {
         self.recorded().happenings.get(from..).unwrap_or_default().to_vec()
     }
 
@@ -109,13 +109,13 @@ impl EventRecorder {
     }
 
     /// Waits until `is_met` returns true for the recorded events from the index `from` on.
-    pub async fn until(&self, from: usize, is_met: impl Fn(&[OrderEvent]) -> bool) {
+    pub async fn until(&self, from: usize, is_met: impl Fn(&[RecordedEvent]) -> bool) {
         let mut length = self.length();
         // `self` owns the sender, so the channel is open.
         let _ = length.wait_for(|_| is_met(self.recorded().happenings.get(from..).unwrap_or_default())).await;
     }
 
-    fn recorded(&self) -> std::sync::MutexGuard<'_, Recorded> {
+    fn recorded(&self) -> std::sync::MutexGuard<'_, RecordingState> {
         self.recorded.lock().expect("no one panics while holding this")
     }
 
@@ -123,7 +123,7 @@ impl EventRecorder {
         let at = self.now();
         let length = {
             let mut recorded = self.recorded();
-            recorded.happenings.push(OrderEvent { at, entity: entity.clone(), sequence, name, what });
+            recorded.happenings.push(RecordedEvent { at, entity: entity.clone(), sequence, name, what });
             recorded.happenings.len()
         };
         self.length.send_replace(length);

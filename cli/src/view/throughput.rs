@@ -23,7 +23,7 @@ pub const WINDOW: Duration = Duration::from_secs(300);
 type Place = (String, Sequence);
 
 #[derive(Debug, Clone, Default)]
-pub struct Pace {
+pub struct Throughput {
     since: Option<Timestamp>,
     settled: HashMap<Place, Timestamp>,
     accepted: HashMap<Place, (SourceName, Timestamp)>,
@@ -40,7 +40,7 @@ pub struct Paced {
     pub lag: Option<(Duration, Duration)>,
 }
 
-impl Pace {
+impl Throughput {
     /// Returns empty counters for the events within the [`WINDOW`] before `now`.
     pub fn until(now: Timestamp) -> Self {
         let since = now.as_millis().saturating_sub(WINDOW.as_millis() as u64);
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn throughput_and_lag_are_shown_per_source() {
-        let mut pace = Pace::until(NOW);
+        let mut pace = Throughput::until(NOW);
         let settled = [
             receipt(5, Settlement::Applied, ago(301)),
             receipt(6, Settlement::Applied, ago(290)),
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn throughput_is_lower_bound_if_receipts_were_spilled() {
-        let mut pace = Pace::until(NOW);
+        let mut pace = Throughput::until(NOW);
         pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], true));
         assert_eq!((pace.settled(), pace.is_at_least()), (1, true));
         let row = receipt_row(&key(), identity()).to_row();
@@ -216,7 +216,7 @@ mod tests {
         pace.delivery(&row.with(a::TOKEN, 3_u32).with(a::SETTLED_AT, ago(20).as_millis()));
         assert_eq!(pace.settled(), 2);
         assert_eq!(pace.by_source()[&None].settled, 2, "nobody has said whose they were");
-        let mut long_ago = Pace::until(NOW);
+        let mut long_ago = Throughput::until(NOW);
         long_ago.order(&order(&[receipt(9, Settlement::Applied, ago(400))], true));
         assert_eq!((long_ago.settled(), long_ago.is_at_least()), (0, false));
     }

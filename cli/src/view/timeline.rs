@@ -6,9 +6,9 @@ use std::{
 };
 
 use webhook_serializer::{
-    operator::{Inspected, Operator, OperatorError, Past, Settled},
+    operator::{Inspected, Operator, OperatorError, Past, SettledPage},
     protocol::{
-        delivery::Item,
+        delivery::InboxItem,
         entity::{EntityKey, Sequence},
         receipt::Settlement,
     },
@@ -31,7 +31,7 @@ pub struct Timeline {
 impl Timeline {
     pub async fn read(operator: &Operator, order: &EntityKey, most: usize) -> Result<Self, OperatorError> {
         let inspected = operator.inspect(order).await?;
-        let Settled { places, from, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
+        let SettledPage { places, from, has_older } = operator.settled(order, inspected.state.as_ref(), most).await?;
         let parked: BTreeSet<Sequence> = inspected.parked.iter().map(|one| one.sequence).collect();
         let is_shown = parked.first().is_some_and(|first| *first < from);
         let has_older = has_older && (!is_shown || operator.has_others_before(order, from, &parked).await?);
@@ -41,7 +41,7 @@ impl Timeline {
     pub fn status(&self, now: Timestamp) -> OrderStatus {
         let Inspected { state, waiting, parked, .. } = &self.inspected;
         let topic = match waiting.first() {
-            Some(Item::Delivery(unpacked)) => Some(unpacked.head().topic()),
+            Some(InboxItem::Delivery(unpacked)) => Some(unpacked.head().topic()),
             _ => None,
         };
         let parked = parked.iter().map(|one| (one.delivery().entity(), one.sequence, one.error.as_str()));

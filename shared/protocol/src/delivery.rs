@@ -9,7 +9,7 @@ use std::{cmp::Ordering, sync::OnceLock};
 use bytes::Bytes;
 
 pub use body::{LARGEST_BODY, StoredBody, decoded_body};
-pub use codec::{Envelope, Item, PutPart, TOPIC_BYTES, Unpacked, parked_copy};
+pub use codec::{Envelope, InboxItem, PutPart, TOPIC_BYTES, Unpacked, parked_copy};
 pub use json::InvalidBody;
 
 use crate::{
@@ -89,12 +89,12 @@ pub struct Delivery {
     /// the handler's start.
     #[doc(hidden)]
     pub trace: Trace,
-    parts: Option<Parts>,
+    parts: Option<BodyParts>,
     identity_hash: OnceLock<IdentityHash>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Parts {
+struct BodyParts {
     nonce: Nonce,
     count: u32,
 }

@@ -142,7 +142,7 @@ impl Random for SeededRandom {
 pub struct Env {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
-    reply: Arc<Mutex<Option<store::Reply>>>,
+    reply: Arc<Mutex<Option<store::StoreDate>>>,
 }
 
 impl Env {
@@ -189,10 +189,10 @@ impl Env {
     #[doc(hidden)]
     pub fn note_reply(&self, date: Timestamp, sent: Duration) {
         let received = self.monotonic();
-        *self.reply.lock().expect("no one panics while holding this") = Some(store::Reply { date, sent, received });
+        *self.reply.lock().expect("no one panics while holding this") = Some(store::StoreDate { date, sent, received });
     }
 
-    fn reply(&self) -> Option<store::Reply> {
+    fn reply(&self) -> Option<store::StoreDate> {
         *self.reply.lock().expect("no one panics while holding this")
     }
 
@@ -289,15 +289,15 @@ mod tests {
 
     /// What the machine's clocks show: the time, and the monotonic time.
     #[derive(Clone)]
-    pub(super) struct Shown(pub(super) Arc<Mutex<(Timestamp, Duration)>>);
+    pub(super) struct ShownClocks(pub(super) Arc<Mutex<(Timestamp, Duration)>>);
 
-    impl Shown {
+    impl ShownClocks {
         pub(super) fn new(now: Timestamp, monotonic: Duration) -> Self {
             Self(Arc::new(Mutex::new((now, monotonic))))
         }
     }
 
-    impl Clock for Shown {
+    impl Clock for ShownClocks {
         fn now(&self) -> Timestamp {
             self.0.lock().unwrap().0
         }
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn jittered_wait_is_half_to_all_of_given_wait() {
-        let env = Env::new(Shown::new(Timestamp::from_secs(0), Duration::ZERO), SeededRandom::new(7));
+        let env = Env::new(ShownClocks::new(Timestamp::from_secs(0), Duration::ZERO), SeededRandom::new(7));
         for _ in 0..1000 {
             let drawn = env.jittered(Duration::from_millis(100));
             assert!((50..=100).contains(&drawn.as_millis()), "{drawn:?}");

@@ -15,19 +15,19 @@ use crate::{
     engine::{append::Inbox, store::Store, wake::Waker},
     leases::Leases,
     sources::LiveSources,
-    telemetry::{Log, Observer},
+    telemetry::{Observer, TracingLog},
     time::Env,
 };
 
 #[derive(Debug)]
-pub(crate) struct Start {
+pub(crate) struct StartConfig {
     pub(crate) config: StoreConfig,
     pub(crate) env: Env,
     account: Account,
     http: SharedHttpClient,
 }
 
-impl Start {
+impl StartConfig {
     pub(crate) fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Self::by(variables, Account::from(variables)?)
     }
@@ -88,9 +88,9 @@ impl Deployment {
     /// Returns an error that names the first variable that is missing or invalid. A service that
     /// cannot be reached causes no error here: the first request to it fails.
     pub async fn from_env() -> Result<Self, InvalidConfig> {
-        let start = Start::by(&Environment, account(&Environment).await?)?;
+        let start = StartConfig::by(&Environment, account(&Environment).await?)?;
         start.warm().await;
-        Ok(start.connect(Arc::new(Log)))
+        Ok(start.connect(Arc::new(TracingLog)))
     }
 
     /// Returns [`Leases`], which grants leases on the deployment's entities.

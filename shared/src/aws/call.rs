@@ -21,7 +21,7 @@ use super::{
 pub const LONGEST_ANSWER: usize = 6_291_556;
 
 #[derive(Clone, Default)]
-pub struct Answer {
+pub struct AwsAnswer {
     pub status: u16,
     /// The body. One that is longer than [`LONGEST_ANSWER`] is cut one byte after that.
     pub body: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Answer {
 }
 
 /// Shows only the status, because the body may hold secrets.
-impl fmt::Debug for Answer {
+impl fmt::Debug for AwsAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Answer").field("status", &self.status).finish_non_exhaustive()
     }
@@ -53,7 +53,7 @@ pub(super) async fn send(
     endpoint: &str,
     mut request: HttpRequest,
     limit: Duration,
-) -> Result<Answer, NoAnswer> {
+) -> Result<AwsAnswer, NoAnswer> {
     request.add_extension(AnswerLimit(LONGEST_ANSWER + 1));
     let operation = Operation::builder()
         .service_name("single")
@@ -67,7 +67,7 @@ pub(super) async fn send(
         .deserializer(|response: &HttpResponse| {
             let body = response.body().bytes().unwrap_or_default().to_vec();
             let header = |name: &str| response.headers().get(name).map(str::to_owned);
-            Ok::<_, OrchestratorError<Infallible>>(Answer {
+            Ok::<_, OrchestratorError<Infallible>>(AwsAnswer {
                 status: response.status().as_u16(),
                 body,
                 date: header("date"),

@@ -162,7 +162,7 @@ mod tests {
         aws::{Account, call},
         tls::{
             Roots,
-            endpoint::{Endpoint, Reply},
+            endpoint::{Endpoint, EndpointReply},
         },
     };
 
@@ -178,7 +178,8 @@ mod tests {
 
     #[tokio::test]
     async fn aws_calls_reuse_one_connection() {
-        let mut endpoint = Endpoint::start(|post| Reply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
+        let mut endpoint =
+            Endpoint::start(|post| EndpointReply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
         let http = SharedHttpClient::new(Connections::new(Roots::amazon()));
         for status in [200, 400, 200] {
             assert_eq!(post(&http, &endpoint).await, Some(status));
@@ -189,7 +190,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_is_closed_after_a_server_error() {
-        let endpoint = Endpoint::start(|post| Reply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
+        let endpoint = Endpoint::start(|post| EndpointReply::status(if post == 0 { 500 } else { 200 }).body(2)).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let dynamodb = account.dynamodb(&account.http_client());
         // The first answer has status 500, after which the connection is closed.
@@ -201,7 +202,7 @@ mod tests {
 
     #[tokio::test]
     async fn missing_response_fails_at_the_read_timeout() {
-        let endpoint = Endpoint::start(|_| Reply::Never).await;
+        let endpoint = Endpoint::start(|_| EndpointReply::Never).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let limits = TimeoutConfig::builder().read_timeout(Duration::from_millis(20)).build();
         let config = aws_sdk_dynamodb::Config::builder()
@@ -220,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn tls_trusts_only_configured_authorities() {
         let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
+        let endpoint = Endpoint::start_tls(&certificate, |_| EndpointReply::status(200)).await;
         let believing = |roots| SharedHttpClient::new(Connections::new(roots));
         assert_eq!(post(&believing(Roots::amazon()), &endpoint).await, None);
         let known = Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap();

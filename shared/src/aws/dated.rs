@@ -62,7 +62,7 @@ mod tests {
         },
         protocol::{entity::EntityKey, keys::entity_row, table::Table},
         time::{Clock, SystemClock, SystemRandom},
-        tls::endpoint::{Endpoint, Reply},
+        tls::endpoint::{Endpoint, EndpointReply},
     };
 
     const DATE: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -86,7 +86,10 @@ mod tests {
     }
 
     /// Returns what is known of the store's time after one request to an endpoint that replies with `reply`.
-    async fn reached(reply: fn() -> Reply, ask: impl AsyncFnOnce(&Account, &SharedHttpClient, &Env)) -> Timestamp {
+    async fn reached(
+        reply: fn() -> EndpointReply,
+        ask: impl AsyncFnOnce(&Account, &SharedHttpClient, &Env),
+    ) -> Timestamp {
         let endpoint = Endpoint::start(move |_| reply()).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let env = Env::new(WrongClock(SystemClock::start()), SystemRandom);
@@ -102,21 +105,21 @@ mod tests {
         let _ = table.get(&entity_row(&EntityKey::parse("n/a").unwrap())).await;
     }
 
-    fn with_date(reply: Reply) -> Reply {
+    fn with_date(reply: EndpointReply) -> EndpointReply {
         reply.with("Date", "Thu, 01 Jan 2026 00:00:00 GMT")
     }
 
     #[tokio::test]
     async fn each_dated_reply_shows_the_store_time() {
-        assert_eq!(reached(|| with_date(Reply::of(b"{}")), read).await, DATE);
-        assert_eq!(reached(|| with_date(Reply::status(400)), read).await, DATE);
+        assert_eq!(reached(|| with_date(EndpointReply::of(b"{}")), read).await, DATE);
+        assert_eq!(reached(|| with_date(EndpointReply::status(400)), read).await, DATE);
         let warm = async |account: &Account, http: &SharedHttpClient, env: &Env| account.warm_table(http, env).await;
-        assert_eq!(reached(|| with_date(Reply::status(200)), warm).await, DATE);
+        assert_eq!(reached(|| with_date(EndpointReply::status(200)), warm).await, DATE);
     }
 
     #[tokio::test]
     async fn reply_without_date_leaves_the_machine_clock() {
-        assert_eq!(reached(|| Reply::of(b"{}"), read).await, MACHINE);
-        assert_eq!(reached(|| Reply::of(b"{}").with("Date", "today"), read).await, MACHINE);
+        assert_eq!(reached(|| EndpointReply::of(b"{}"), read).await, MACHINE);
+        assert_eq!(reached(|| EndpointReply::of(b"{}").with("Date", "today"), read).await, MACHINE);
     }
 }

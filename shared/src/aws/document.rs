@@ -9,21 +9,21 @@ use serde_json::json;
 
 use super::{
     ATTEMPT_TIMEOUT, Account, call,
-    signed::{Call, Signed},
+    signed::{ServiceCall, SigningClient},
 };
 use crate::{
     config::{FileDocument, SourcesOrigin},
-    sources::Document,
+    sources::SourcesDocument,
     time::Env,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Service {
+pub(super) enum DocumentService {
     Parameters,
     Secrets,
 }
 
-impl Service {
+impl DocumentService {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Parameters => "ssm",
@@ -49,46 +49,46 @@ impl Service {
     fn document(self, answer: &[u8]) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Parameter {
-            parameter: Value,
+        struct ParameterAnswer {
+            parameter: ParameterValue,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Value {
+        struct ParameterValue {
             value: String,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Secret {
+        struct SecretReply {
             secret_string: String,
         }
         match self {
-            Self::Parameters => serde_json::from_slice::<Parameter>(answer).ok().map(|held| held.parameter.value),
-            Self::Secrets => serde_json::from_slice::<Secret>(answer).ok().map(|held| held.secret_string),
+            Self::Parameters => serde_json::from_slice::<ParameterAnswer>(answer).ok().map(|held| held.parameter.value),
+            Self::Secrets => serde_json::from_slice::<SecretReply>(answer).ok().map(|held| held.secret_string),
         }
     }
 }
 
 pub(super) struct Remote {
-    pub(super) service: Service,
+    pub(super) service: DocumentService,
     pub(super) name: String,
-    signed: Signed,
+    signed: SigningClient,
 }
 
 impl Account {
-    pub fn document(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Box<dyn Document> {
+    pub fn document(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Box<dyn SourcesDocument> {
         let (service, name) = match origin {
             SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
-            SourcesOrigin::Parameter(name) => (Service::Parameters, name),
-            SourcesOrigin::Secret(name) => (Service::Secrets, name),
+            SourcesOrigin::Parameter(name) => (DocumentService::Parameters, name),
+            SourcesOrigin::Secret(name) => (DocumentService::Secrets, name),
         };
         Box::new(self.remote(http, service, name, env))
     }
 
-    pub(super) fn remote(&self, http: &SharedHttpClient, service: Service, name: String, env: &Env) -> Remote {
+    pub(super) fn remote(&self, http: &SharedHttpClient, service: DocumentService, name: String, env: &Env) -> Remote {
         let endpoint = match service {
-            Service::Parameters => &self.ssm_endpoint,
-            Service::Secrets => &self.secrets_endpoint,
+            DocumentService::Parameters => &self.ssm_endpoint,
+            DocumentService::Secrets => &self.secrets_endpoint,
         };
         let signed = self.signed(http, service.name(), endpoint.clone(), env);
         Remote { service, name, signed }
@@ -110,20 +110,20 @@ impl Remote {
             .ok_or_else(|| format!("the answer of {} contains no document", self.service.name()))
     }
 
-    pub(super) async fn call(&self, target: &str, body: String) -> Result<call::Answer, String> {
+    pub(super) async fn call(&self, target: &str, body: String) -> Result<call::AwsAnswer, String> {
         let headers = [("content-type", "application/x-amz-json-1.1"), ("x-amz-target", target)];
-        let asked = Call { method: "POST", path: "/", headers: &headers, body: body.into() };
+        let asked = ServiceCall { method: "POST", path: "/", headers: &headers, body: body.into() };
         self.signed.send(asked, ATTEMPT_TIMEOUT).await.map_err(|_| format!("{} does not answer", self.service.name()))
     }
 }
 
-pub(super) fn error_code(answer: &call::Answer) -> String {
+pub(super) fn error_code(answer: &call::AwsAnswer) -> String {
     #[derive(Deserialize)]
-    struct Refusal {
+    struct ErrorBody {
         #[serde(rename = "__type")]
         kind: String,
     }
-    let refusal = serde_json::from_slice::<Refusal>(&answer.body).ok();
+    let refusal = serde_json::from_slice::<ErrorBody>(&answer.body).ok();
     let word = refusal.as_ref().and_then(|refusal| refusal.kind.rsplit('#').next()).unwrap_or_default();
     match word.chars().all(|c| c.is_ascii_alphanumeric()) && (1..=64).contains(&word.len()) {
         true => word.to_owned(),
@@ -131,7 +131,7 @@ pub(super) fn error_code(answer: &call::Answer) -> String {
     }
 }
 
-impl Document for Remote {
+impl SourcesDocument for Remote {
     fn read(&self) -> BoxFuture<'_, Result<String, String>> {
         Box::pin(self.ask())
     }

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use super::{Account, call, call::NoAnswer};
 use crate::time::Env;
 
-pub struct Signed {
+pub struct SigningClient {
     service: &'static str,
     endpoint: String,
     region: Region,
@@ -24,7 +24,7 @@ pub struct Signed {
 }
 
 #[derive(Debug, Clone)]
-pub struct Call<'a> {
+pub struct ServiceCall<'a> {
     pub method: &'a str,
     pub path: &'a str,
     /// The headers of the request, without the headers that the signature adds.
@@ -42,8 +42,8 @@ impl Account {
         service: &'static str,
         endpoint: Option<String>,
         env: &Env,
-    ) -> Signed {
-        Signed {
+    ) -> SigningClient {
+        SigningClient {
             service,
             endpoint: endpoint.unwrap_or_else(|| self.endpoint_of(service)),
             region: self.region.clone(),
@@ -54,20 +54,20 @@ impl Account {
     }
 }
 
-impl Signed {
+impl SigningClient {
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// Sends one request, without retries. Returns the answer, whatever its status.
-    pub async fn send(&self, asked: Call<'_>, limit: Duration) -> Result<call::Answer, NoAnswer> {
+    pub async fn send(&self, asked: ServiceCall<'_>, limit: Duration) -> Result<call::AwsAnswer, NoAnswer> {
         let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
         let request = self.request(asked).await.ok_or_else(unsigned)?;
         call::send(&self.http, &self.endpoint, request, limit).await
     }
 
-    async fn request(&self, asked: Call<'_>) -> Option<HttpRequest> {
-        let Call { method, path, headers, body } = asked;
+    async fn request(&self, asked: ServiceCall<'_>) -> Option<HttpRequest> {
+        let ServiceCall { method, path, headers, body } = asked;
         let identity = self.credentials.provide_credentials().await.ok()?.into();
         let params = SigningParams::builder()
             .identity(&identity)

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Account,
-    document::{Remote, Service, error_code},
+    document::{DocumentService, Remote, error_code},
 };
 use crate::{config::SourcesOrigin, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Stored {
 
 /// A version of the sources document.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct DocumentVersion {
     pub text: String,
     pub version: String,
     /// Set if the caller's own write has already replaced `text`. Then `version` is the version
@@ -50,7 +50,7 @@ pub struct Held {
 }
 
 /// Shows only the version, because the text holds secrets.
-impl std::fmt::Debug for Held {
+impl std::fmt::Debug for DocumentVersion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Held").field("version", &self.version).finish_non_exhaustive()
     }
@@ -62,7 +62,7 @@ pub enum Replaced {
     Done(String),
     /// Another writer has stored this version first. The caller must make its change to this
     /// version, and replace it.
-    Overtaken(Held),
+    Overtaken(DocumentVersion),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -81,8 +81,8 @@ impl Account {
     pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
-            SourcesOrigin::Parameter(name) => (Service::Parameters, name),
-            SourcesOrigin::Secret(name) => (Service::Secrets, name),
+            SourcesOrigin::Parameter(name) => (DocumentService::Parameters, name),
+            SourcesOrigin::Secret(name) => (DocumentService::Secrets, name),
         };
         Some(Stored(self.remote(http, service, name, env)))
     }
@@ -91,12 +91,12 @@ impl Account {
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ParameterReply {
-    parameter: Parameter,
+    parameter: StoredParameter,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Parameter {
+struct StoredParameter {
     name: String,
     r#type: String,
     value: String,
@@ -105,20 +105,20 @@ struct Parameter {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Secret {
+struct StoredSecret {
     secret_string: String,
     version_id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Put {
+struct PutReply {
     version: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Described {
+struct ParameterDescriptions {
     #[serde(default)]
     parameters: Vec<ParameterSettings>,
     next_token: Option<String>,
@@ -133,10 +133,10 @@ struct ParameterSettings {
 }
 
 impl Stored {
-    pub async fn read(&self) -> Result<Option<Held>, Refused> {
+    pub async fn read(&self) -> Result<Option<DocumentVersion>, Refused> {
         let read = match self.0.service {
-            Service::Parameters => self.parameter(&self.0.name).await,
-            Service::Secrets => self.secret().await,
+            DocumentService::Parameters => self.parameter(&self.0.name).await,
+            DocumentService::Secrets => self.secret().await,
         };
         match read {
             Ok(held) => Ok(Some(held)),
@@ -145,19 +145,29 @@ impl Stored {
         }
     }
 
-    async fn parameter(&self, name: &str) -> Result<Held, Refused> {
+    async fn parameter(&self, name: &str) -> Result<DocumentVersion, Refused> {
         let question = json!({ "Name": name, "WithDecryption": true });
         let needed = "ssm:GetParameter on the parameter, and kms:Decrypt on its key";
         let ParameterReply { parameter } = self.ask("AmazonSSM.GetParameter", question, needed).await?;
-        let Parameter { name, r#type, value, version } = parameter;
-        Ok(Held { text: value, version: version.to_string(), is_replaced: false, parameter: Some((name, r#type)) })
+        let StoredParameter { name, r#type, value, version } = parameter;
+        Ok(DocumentVersion {
+            text: value,
+            version: version.to_string(),
+            is_replaced: false,
+            parameter: Some((name, r#type)),
+        })
     }
 
-    async fn secret(&self) -> Result<Held, Refused> {
+    async fn secret(&self) -> Result<DocumentVersion, Refused> {
         let needed = "secretsmanager:GetSecretValue on the secret, and kms:Decrypt on its key";
         let question = json!({ "SecretId": self.0.name });
-        let secret: Secret = self.ask("secretsmanager.GetSecretValue", question, needed).await?;
-        Ok(Held { text: secret.secret_string, version: secret.version_id, is_replaced: false, parameter: None })
+        let secret: StoredSecret = self.ask("secretsmanager.GetSecretValue", question, needed).await?;
+        Ok(DocumentVersion {
+            text: secret.secret_string,
+            version: secret.version_id,
+            is_replaced: false,
+            parameter: None,
+        })
     }
 
     /// Creates the parameter with this text.
@@ -165,14 +175,14 @@ impl Stored {
     /// Fails for a secret, because the Lambda functions would need the new secret's ARN. If the
     /// parameter already exists, returns it in [`Replaced::Overtaken`].
     pub async fn create(&self, text: &str) -> Result<Replaced, Refused> {
-        if self.0.service == Service::Secrets {
+        if self.0.service == DocumentService::Secrets {
             let words = "there is no such secret in this region and account; create it with `aws secretsmanager \
                          create-secret`, and give its ARN to the stack";
             return Err(Refused::Other(words.to_owned()));
         }
         fits(text, "a standard parameter", PARAMETER_BYTES[0], ADVANCED_OR_SECRET)?;
         let question = json!({ "Name": self.0.name, "Type": "SecureString", "Value": text, "Overwrite": false });
-        match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
+        match self.ask::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => Ok(Replaced::Done(put.version.to_string())),
             Err(Refused::Other(words)) if words.contains("ParameterAlreadyExists") => {
                 Ok(Replaced::Overtaken(self.parameter(&self.0.name).await?))
@@ -181,14 +191,20 @@ impl Stored {
         }
     }
 
-    pub async fn replace(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
+    pub async fn replace(&self, held: &DocumentVersion, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
             Some((name, kind)) => self.put_parameter(held, name, kind, text).await,
             None => self.put_secret(held, text).await,
         }
     }
 
-    async fn put_parameter(&self, held: &Held, name: &str, kind: &str, text: &str) -> Result<Replaced, Refused> {
+    async fn put_parameter(
+        &self,
+        held: &DocumentVersion,
+        name: &str,
+        kind: &str,
+        text: &str,
+    ) -> Result<Replaced, Refused> {
         let settings = self.settings(name).await?;
         match settings.tier.as_deref() {
             // With Intelligent-Tiering, Parameter Store chooses the tier by the size.
@@ -208,7 +224,7 @@ impl Stored {
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
         }
-        let version = match self.ask::<Put>("AmazonSSM.PutParameter", question, PUT).await {
+        let version = match self.ask::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => put.version.to_string(),
             Err(refused) => self.version_if_stored(text, refused).await?,
         };
@@ -220,7 +236,7 @@ impl Stored {
         // makes its change to it.
         let theirs = self.parameter(&format!("{name}:{before}")).await?;
         let own_name = Some((name.to_owned(), kind.to_owned()));
-        Ok(Replaced::Overtaken(Held { text: theirs.text, version, is_replaced: true, parameter: own_name }))
+        Ok(Replaced::Overtaken(DocumentVersion { text: theirs.text, version, is_replaced: true, parameter: own_name }))
     }
 
     /// Reads a parameter's settings. Continues after an empty page of the result, because a later
@@ -230,7 +246,8 @@ impl Stored {
         let needed = "ssm:DescribeParameters, so that the parameter keeps its key and its tier";
         let mut question = json!({ "ParameterFilters": filter });
         for _ in 0..PAGES {
-            let described: Described = self.ask("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
+            let described: ParameterDescriptions =
+                self.ask("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
             match (described.parameters.into_iter().next(), described.next_token) {
                 (Some(settings), _) => return Ok(settings),
                 (None, Some(token)) => question["NextToken"] = token.into(),
@@ -240,7 +257,7 @@ impl Stored {
         Err(Refused::Missing)
     }
 
-    async fn put_secret(&self, held: &Held, text: &str) -> Result<Replaced, Refused> {
+    async fn put_secret(&self, held: &DocumentVersion, text: &str) -> Result<Replaced, Refused> {
         fits(text, "a secret", SECRET_BYTES, "remove sources, or move some to a stack of their own")?;
         // The version's name is derived from the text, so that a repeated request stores the same version.
         let digest = <sha2::Sha256 as sha2::Digest>::digest([held.version.as_bytes(), b" ", text.as_bytes()].concat());

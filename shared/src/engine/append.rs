@@ -95,7 +95,7 @@ pub enum AppendError {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Origin<'a> {
+enum AppendOrigin<'a> {
     /// A new delivery, with the reason why it belongs to no entity, if it belongs to none.
     New(Option<&'a str>),
     /// A redriven delivery. `Some` if the delivery was rewound before it was parked: the token that
@@ -188,7 +188,7 @@ impl Inbox {
         if incoming.body.len() > LARGEST_BODY {
             return Err(AppendError::TooLarge(incoming.body.len()));
         }
-        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::New(unrouted), linger, time).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), AppendOrigin::New(unrouted), linger, time).await
     }
 
     pub(crate) async fn append_redriven(
@@ -196,7 +196,8 @@ impl Inbox {
         incoming: &Incoming,
         run_before: Option<FencingToken>,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, StoredBody::new(&incoming.body), Origin::Redriven(run_before), None, ANSWERED).await
+        self.append_as(incoming, StoredBody::new(&incoming.body), AppendOrigin::Redriven(run_before), None, ANSWERED)
+            .await
     }
 
     /// Appends `incoming`. If that fails and `on_outage` allows it, defers the delivery to the
@@ -248,7 +249,7 @@ impl Inbox {
         stored: StoredBody,
         time: Duration,
     ) -> Result<Appended, AppendError> {
-        self.append_as(incoming, stored, Origin::Deferred(unrouted), None, time).await
+        self.append_as(incoming, stored, AppendOrigin::Deferred(unrouted), None, time).await
     }
 
     pub(crate) async fn defer_again(
@@ -272,7 +273,7 @@ impl Inbox {
         &self,
         incoming: &Incoming,
         stored: StoredBody,
-        origin: Origin<'_>,
+        origin: AppendOrigin<'_>,
         linger: Option<Linger>,
         time: Duration,
     ) -> Result<Appended, AppendError> {
@@ -286,9 +287,9 @@ impl Inbox {
         let envelope = Envelope::with_body(incoming, stored, &nonce, env.now() + self.retention);
         let envelope = envelope.traced(traces::current());
         let envelope = match origin {
-            Origin::New(unrouted) => envelope.unrouted(unrouted),
-            Origin::Redriven(run_before) => envelope.run_before(run_before),
-            Origin::Deferred(unrouted) => envelope.unrouted(unrouted).deferred_until(env.now()),
+            AppendOrigin::New(unrouted) => envelope.unrouted(unrouted),
+            AppendOrigin::Redriven(run_before) => envelope.run_before(run_before),
+            AppendOrigin::Deferred(unrouted) => envelope.unrouted(unrouted).deferred_until(env.now()),
         };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
@@ -310,8 +311,10 @@ impl Inbox {
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
                     let sequence = place.sequence;
                     self.observer.observe(&match origin {
-                        Origin::New(_) | Origin::Redriven(_) => Event::Accepted { incoming, sequence, is_wake_up_lost },
-                        Origin::Deferred(_) => {
+                        AppendOrigin::New(_) | AppendOrigin::Redriven(_) => {
+                            Event::Accepted { incoming, sequence, is_wake_up_lost }
+                        }
+                        AppendOrigin::Deferred(_) => {
                             let after = env.now().since(incoming.received_at);
                             Event::TakenUp { incoming, sequence, after, is_wake_up_lost }
                         }

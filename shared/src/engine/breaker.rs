@@ -72,7 +72,7 @@ pub enum Admission {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum BreakerChange {
     None,
     Opened(Duration),
     Closed,
@@ -84,7 +84,7 @@ pub enum Change {
 /// 1.0, for jitter.
 #[derive(Debug, Default)]
 pub struct Breaker {
-    running: Vec<Running>,
+    running: Vec<RunningStart>,
     /// The entities that failed since the source's last success, oldest failure first. When the
     /// breaker opens, only the newest stays.
     failing: Vec<EntityKey>,
@@ -96,7 +96,7 @@ pub struct Breaker {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningStart {
     number: u64,
     entity: EntityKey,
     since: Duration,
@@ -146,15 +146,15 @@ impl Breaker {
             open.probe = Some(number);
         }
         self.next += 1;
-        self.running.push(Running { number, entity: entity.clone(), since: now, limit });
+        self.running.push(RunningStart { number, entity: entity.clone(), since: now, limit });
         Admission::Start(number)
     }
 
-    pub fn ended(&mut self, number: u64, now: Duration, result: StartResult, fraction: f64) -> Change {
+    pub fn ended(&mut self, number: u64, now: Duration, result: StartResult, fraction: f64) -> BreakerChange {
         let Some(place) = self.running.iter().position(|running| running.number == number) else {
-            return Change::None;
+            return BreakerChange::None;
         };
-        let Running { entity, since, limit, .. } = self.running.swap_remove(place);
+        let RunningStart { entity, since, limit, .. } = self.running.swap_remove(place);
         let took = now.saturating_sub(since);
         let is_probe = self.open.as_mut().is_some_and(|open| open.probe.take_if(|probe| *probe == number).is_some());
         match result {
@@ -169,38 +169,38 @@ impl Breaker {
                 let length = match &self.open {
                     Some(open) if is_probe => open.length * 2,
                     None if self.failing.len() >= ORDERS => SHORTEST,
-                    _ => return Change::None,
+                    _ => return BreakerChange::None,
                 };
                 // Stay open at least as long as the failed start took. So the probes of an unwell source occupy
                 // a slot for at most half of the time.
                 self.open(now, length.max(took).min(LONGEST), fraction)
             }
-            StartResult::Answered | StartResult::Unwell | StartResult::Unknown => Change::None,
+            StartResult::Answered | StartResult::Unwell | StartResult::Unknown => BreakerChange::None,
         }
     }
 
-    fn close(&mut self) -> Change {
+    fn close(&mut self) -> BreakerChange {
         self.failing.clear();
-        if self.open.take().is_some() { Change::Closed } else { Change::None }
+        if self.open.take().is_some() { BreakerChange::Closed } else { BreakerChange::None }
     }
 
-    fn open(&mut self, now: Duration, length: Duration, fraction: f64) -> Change {
+    fn open(&mut self, now: Duration, length: Duration, fraction: f64) -> BreakerChange {
         // `admit` needs only the entity that failed last, to choose the probe.
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
         let since = self.open.take().map_or(now, |open| open.since);
         self.open = Some(Open { since, until: now + lasts, length, probe: None });
-        Change::Opened(lasts)
+        BreakerChange::Opened(lasts)
     }
 
     fn seems_to_hang(&self, now: Duration) -> bool {
         let patience = PATIENCE.max(self.usual * 2);
-        let hangs = |running: &&Running| {
+        let hangs = |running: &&RunningStart| {
             let silent_for = now.saturating_sub(running.since.max(self.last_success));
             // A start that outlasts its limit was frozen together with this process.
             silent_for > patience && now.saturating_sub(running.since) <= running.limit + FROZEN
         };
-        let is_new = |running: &&Running| !self.failing.contains(&running.entity);
+        let is_new = |running: &&RunningStart| !self.failing.contains(&running.entity);
         self.failing.len() + self.running.iter().filter(hangs).filter(is_new).count() >= ORDERS
     }
 }
@@ -210,16 +210,16 @@ fn spread(length: Duration, fraction: f64) -> Duration {
 }
 
 #[derive(Debug, Default)]
-struct Destination {
+struct DestinationHealth {
     breaker: Breaker,
     unavailable_since: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, Destination>>>);
+pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, DestinationHealth>>>);
 
 impl Breakers {
-    fn destinations(&self) -> MutexGuard<'_, BTreeMap<SourceName, Destination>> {
+    fn destinations(&self) -> MutexGuard<'_, BTreeMap<SourceName, DestinationHealth>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,7 +233,7 @@ impl Breakers {
         fraction: f64,
     ) -> Result<Ticket, Duration> {
         let mut destinations = self.destinations();
-        let Destination { breaker, .. } = destinations.entry(source.clone()).or_default();
+        let DestinationHealth { breaker, .. } = destinations.entry(source.clone()).or_default();
         match breaker.admit(entity, now, limit, fraction) {
             Admission::Start(number) => Ok(Ticket { breakers: self.clone(), source: source.clone(), number }),
             Admission::NotNow(wait) => Err(wait),
@@ -264,14 +264,14 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn ended(self, now: Duration, result: StartResult, fraction: f64) -> Change {
+    pub(crate) fn ended(self, now: Duration, result: StartResult, fraction: f64) -> BreakerChange {
         self.end(now, result, fraction)
     }
 
-    fn end(&self, now: Duration, result: StartResult, fraction: f64) -> Change {
+    fn end(&self, now: Duration, result: StartResult, fraction: f64) -> BreakerChange {
         let mut destinations = self.breakers.destinations();
         let destination = destinations.get_mut(&self.source);
-        destination.map_or(Change::None, |one| one.breaker.ended(self.number, now, result, fraction))
+        destination.map_or(BreakerChange::None, |one| one.breaker.ended(self.number, now, result, fraction))
     }
 }
 

@@ -102,7 +102,7 @@ pub struct Drainer {
 
 /// The wake-ups of one entity in a batch, merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedWakeUp {
     pub entity: EntityKey,
     /// The number of times that workers have received the message, this time included.
     pub times: u32,
@@ -114,7 +114,7 @@ pub struct Received {
     pub lag: Duration,
 }
 
-impl Received {
+impl ReceivedWakeUp {
     /// Returns a wake-up of `entity`, without a token, that was received `times` times.
     pub fn new(entity: EntityKey, times: u32) -> Self {
         Self { entity, times, token: None, gap: None, lag: Duration::ZERO }
@@ -189,7 +189,7 @@ impl Drainer {
         self
     }
 
-    pub async fn process(&self, wake_up: &Received, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
+    pub async fn process(&self, wake_up: &ReceivedWakeUp, deadline: Duration, gate: &SuspectGate) -> Acknowledgement {
         self.process_among(wake_up, deadline, gate, &InFlight::new(self.store.env(), false)).await
     }
 
@@ -199,7 +199,7 @@ impl Drainer {
     /// The calls for all wake-ups of a batch share `gate` and `in_flight`.
     pub async fn process_among(
         &self,
-        wake_up: &Received,
+        wake_up: &ReceivedWakeUp,
         deadline: Duration,
         gate: &SuspectGate,
         in_flight: &InFlight,
@@ -244,7 +244,7 @@ impl Drainer {
 
     async fn drain(
         &self,
-        wake_up: &Received,
+        wake_up: &ReceivedWakeUp,
         deadline: Duration,
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,

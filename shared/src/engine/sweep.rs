@@ -69,19 +69,19 @@ pub enum SweepError {
 }
 
 #[derive(Debug)]
-enum Stop {
+enum SweepStop {
     /// The sweep has used up its time or its number of rows.
     Time,
     Error(SweepError),
 }
 
-impl From<StoreError> for Stop {
+impl From<StoreError> for SweepStop {
     fn from(error: StoreError) -> Self {
         Self::Error(error.into())
     }
 }
 
-impl From<QueueError> for Stop {
+impl From<QueueError> for SweepStop {
     fn from(error: QueueError) -> Self {
         Self::Error(error.into())
     }
@@ -144,8 +144,8 @@ impl Sweeper {
             let mut reached = None;
             match sweep.page(&segment, &mut reached).await {
                 Ok(after @ Some(_)) => segment.after = after,
-                Ok(None) | Err(Stop::Time) => return Ok(sweep.swept),
-                Err(Stop::Error(error)) => return Err(error),
+                Ok(None) | Err(SweepStop::Time) => return Ok(sweep.swept),
+                Err(SweepStop::Error(error)) => return Err(error),
             }
         }
     }
@@ -193,15 +193,15 @@ impl Sweep<'_> {
                     turn = turn.finished(tick);
                     self.swept.segments += 1;
                 }
-                Err(Stop::Time) => break Ok(()),
-                Err(Stop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
+                Err(SweepStop::Time) => break Ok(()),
+                Err(SweepStop::Error(error @ SweepError::Store(StoreError::Invalid(_)))) if !self.begun => {
                     // The rest of this segment cannot be scanned, so the next sweep begins at the next
                     // segment.
                     tracing::error!(%error, segment = segment.number, "the rest of this segment cannot be swept");
                     turn = turn.finished(tick);
                     break Err(error);
                 }
-                Err(Stop::Error(error)) => break Err(error),
+                Err(SweepStop::Error(error)) => break Err(error),
             }
             if env.monotonic().saturating_sub(remembered) >= POSITION_EVERY {
                 remembered = env.monotonic();
@@ -234,15 +234,15 @@ impl Sweep<'_> {
 
     /// Sweeps a page of rows, and sets `reached` to the last visited entity. Returns where the next
     /// page begins, or `None` at the segment's end.
-    async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, Stop> {
+    async fn page(&mut self, segment: &Segment, reached: &mut Option<String>) -> Result<Option<Key>, SweepStop> {
         let store = &self.sweeper.store;
         if self.is_over() {
-            return Err(Stop::Time);
+            return Err(SweepStop::Time);
         }
         let Scanned { rows, after } = store.scan(&TableName::Entities, segment, PATIENCE).await?;
         for row in &rows {
             if self.begun && self.is_over() {
-                return Err(Stop::Time);
+                return Err(SweepStop::Time);
             }
             let looked = self.look(row).await;
             // The previous sweep may have stopped at this first row. Skip it, so that the rows behind
@@ -253,8 +253,8 @@ impl Sweep<'_> {
                     self.swept.unserved += 1;
                     let entity = row.text(a::ENTITY);
                     match &stop {
-                        Stop::Error(error) => tracing::error!(%error, entity, "skipped"),
-                        Stop::Time => tracing::error!(entity, "skipped: the row takes longer than a sweep"),
+                        SweepStop::Error(error) => tracing::error!(%error, entity, "skipped"),
+                        SweepStop::Time => tracing::error!(entity, "skipped: the row takes longer than a sweep"),
                     }
                 }
                 Ok(()) => {}
@@ -277,7 +277,7 @@ impl Sweep<'_> {
         self.swept.seen >= self.sweeper.most || self.sweeper.store.env().monotonic() >= self.until
     }
 
-    async fn look(&mut self, row: &Row) -> Result<(), Stop> {
+    async fn look(&mut self, row: &Row) -> Result<(), SweepStop> {
         let store = &self.sweeper.store;
         let swept = &mut self.swept;
         swept.seen += 1;

@@ -78,7 +78,7 @@ impl Threads {
 
     /// Starts `work`, on a thread of its own unless `isolation` is `Inline`. Returns `None` if no
     /// further handler may start or no thread could be created.
-    pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<Work<F>>
+    pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<StartedWork<F>>
     where
         F: Future<Output: Send> + Send + 'static,
     {
@@ -86,9 +86,9 @@ impl Threads {
             return None;
         }
         if isolation == Isolation::Inline {
-            return Some(Work::Inline(Box::pin(work)));
+            return Some(StartedWork::Inline(Box::pin(work)));
         }
-        let task = Arc::new(Task { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
+        let task = Arc::new(ThreadTask { stage: Mutex::new(Stage::Waiting), lost: self.lost.clone() });
         let worker = WorkerSide(task.clone());
         let runtime = Handle::current();
         let (answer, answered) = oneshot::channel();
@@ -104,7 +104,7 @@ impl Threads {
             }
         };
         std::thread::Builder::new().name("handler".into()).spawn(run).ok()?;
-        Some(Work::Thread(answered, CallerSide(task)))
+        Some(StartedWork::Thread(answered, CallerSide(task)))
     }
 }
 
@@ -112,7 +112,7 @@ impl Threads {
 ///
 /// If abandoned work has a thread and has not begun yet, it never begins. If it has begun, its
 /// thread counts as lost until the work ends.
-pub(crate) enum Work<F: Future> {
+pub(crate) enum StartedWork<F: Future> {
     Inline(std::pin::Pin<Box<F>>),
     Thread(oneshot::Receiver<F::Output>, CallerSide),
 }
@@ -128,7 +128,7 @@ pub(crate) enum Worked<T> {
     NotBegun,
 }
 
-impl<F: Future> Work<F> {
+impl<F: Future> StartedWork<F> {
     pub(crate) async fn within(self, time: Duration, env: &Env) -> Worked<F::Output> {
         match self {
             Self::Inline(work) => env.within(time, work).await.map_or(Worked::Late, Worked::Answered),
@@ -143,7 +143,7 @@ impl<F: Future> Work<F> {
 }
 
 #[derive(Debug)]
-struct Task {
+struct ThreadTask {
     stage: Mutex<Stage>,
     lost: Arc<watch::Sender<usize>>,
 }
@@ -158,7 +158,7 @@ enum Stage {
     Over,
 }
 
-impl Task {
+impl ThreadTask {
     fn change(&self, next: impl FnOnce(Stage) -> Stage) -> Stage {
         let mut stage = self.stage.lock().expect("no one panics while holding this");
         let before = *stage;
@@ -185,7 +185,7 @@ impl Task {
 }
 
 /// The thread's reference to a task. Dropping the reference marks the task as over.
-struct WorkerSide(Arc<Task>);
+struct WorkerSide(Arc<ThreadTask>);
 
 impl Drop for WorkerSide {
     fn drop(&mut self) {
@@ -194,7 +194,7 @@ impl Drop for WorkerSide {
 }
 
 /// The caller's reference to a task. Dropping the reference abandons the task.
-pub(crate) struct CallerSide(Arc<Task>);
+pub(crate) struct CallerSide(Arc<ThreadTask>);
 
 impl Drop for CallerSide {
     fn drop(&mut self) {
@@ -210,7 +210,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(1);
 
-    async fn stuck(threads: &Threads) -> (mpsc::Sender<()>, Work<impl Future<Output = ()>>) {
+    async fn stuck(threads: &Threads) -> (mpsc::Sender<()>, StartedWork<impl Future<Output = ()>>) {
         let (free, wait) = mpsc::channel::<()>();
         let (begun, has_begun) = oneshot::channel();
         let work = threads.begin(Isolation::Thread, async move {
@@ -265,7 +265,7 @@ mod tests {
 
     #[tokio::test]
     async fn work_abandoned_while_waiting_for_thread_never_begins() {
-        let task = Task { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
+        let task = ThreadTask { stage: Mutex::new(Stage::Waiting), lost: Threads::default().lost };
         assert_eq!(task.abandon(), Stage::Waiting);
         assert!(!task.begin());
         assert_eq!(*task.lost.borrow(), 0);

@@ -93,12 +93,12 @@ mod tests {
     }
 
     /// A queue that gives these answers in turn, then repeats the last. `None` gives no answer.
-    struct Scripted {
+    struct ScriptedQueue {
         answers: Vec<Option<bool>>,
         sent: Arc<Mutex<Vec<Duration>>>,
     }
 
-    impl Queue for Scripted {
+    impl Queue for ScriptedQueue {
         fn send<'a>(&'a self, _: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
             let mut sent = self.sent.lock().unwrap();
             let answer = self.answers[sent.len().min(self.answers.len() - 1)];
@@ -118,7 +118,7 @@ mod tests {
     ) -> (Result<(), QueueError>, Vec<Duration>, Duration) {
         let clock = Slept::default();
         let sent = Arc::new(Mutex::new(Vec::new()));
-        let queue = Scripted { answers: answers.to_vec(), sent: sent.clone() };
+        let queue = ScriptedQueue { answers: answers.to_vec(), sent: sent.clone() };
         let env = Env::new(clock.clone(), SeededRandom::new(1));
         let waker = Waker::new(Arc::new(queue), env);
         let woken = waker.wake(&EntityKey::parse("n/a").unwrap(), delay, patience).await;

@@ -14,19 +14,19 @@ use std::{sync::Arc, time::Duration};
 use lambda_runtime::Error;
 
 use crate::{
-    aws::boot::Start,
+    aws::boot::StartConfig,
     config::{Environment, SourcesOrigin},
     engine::append::{Accepted, Inbox},
     nearest,
     protocol::{delivery::LARGEST_BODY, entity::SourceName},
     providers::{self, Unverified, Verified},
-    sources::{LiveSources, Newest, ORIGIN_HEADER, OnOutage, Received, Sources},
-    telemetry::{Event, Refusal},
+    sources::{LiveSources, NewestDocument, ORIGIN_HEADER, OnOutage, ReceivedWebhook, Sources},
+    telemetry::{Event, IngestRefusal},
     time::Env,
     traces::ReceivedRequest,
 };
 
-pub use http::{Http, Request, RequestContext, Response};
+pub use http::{Http, HttpRequest, RequestContext, Response};
 use keys::PublishedKeys;
 
 #[derive(Debug, Clone)]
@@ -41,29 +41,29 @@ pub struct Ingest {
 /// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-enum Judged {
+enum RequestJudgement {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
-    Delivery(Box<Received>, Option<&'static str>),
+    Delivery(Box<ReceivedWebhook>, Option<&'static str>),
     /// Answer the delivery without storing it, because its source ignores its topic. The text is the body
     /// of the answer, for senders that require one.
-    Ignored(Box<Received>, Option<&'static str>),
+    Ignored(Box<ReceivedWebhook>, Option<&'static str>),
     /// Give this answer to a valid request that carries no delivery.
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
-    Refused(Refused),
+    Refused(RefusedRequest),
     /// Refuse the request only if the newest sources document refuses it too. That document may have other
     /// sources, secrets or providers than the one in use.
-    RefusedByKnown(Refused),
+    RefusedByKnown(RefusedRequest),
 }
 
-struct Refused {
-    refusal: Refusal,
+struct RefusedRequest {
+    refusal: IngestRefusal,
     reason: String,
     response: Response,
 }
 
-impl Refused {
-    fn with_status(refusal: Refusal, status_code: u16, reason: &str) -> Self {
+impl RefusedRequest {
+    fn with_status(refusal: IngestRefusal, status_code: u16, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::refused(status_code, reason) }
     }
 
@@ -77,10 +77,10 @@ impl Refused {
             format!("the URL names `{name}`{hint}")
         });
         let response = Response::refused(404, "there is no such source");
-        Self { refusal: Refusal::UnknownSource, reason, response }
+        Self { refusal: IngestRefusal::UnknownSource, reason, response }
     }
 
-    fn retry_later(refusal: Refusal, reason: &str) -> Self {
+    fn retry_later(refusal: IngestRefusal, reason: &str) -> Self {
         Self { refusal, reason: reason.to_owned(), response: Response::unavailable(reason) }
     }
 }
@@ -95,28 +95,28 @@ impl Ingest {
         Self { keys, ..self }
     }
 
-    pub async fn answer(&self, request: &Request) -> Response {
+    pub async fn answer(&self, request: &HttpRequest) -> Response {
         let asked = self.env.monotonic();
         self.sources.beside(self.take(request, asked)).await
     }
 
-    async fn take(&self, request: &Request, asked: Duration) -> Response {
+    async fn take(&self, request: &HttpRequest, asked: Duration) -> Response {
         let trace = ReceivedRequest::new(&request.headers, &self.env);
         let mut answer_by = asked + ANSWER;
         let known = self.sources.current();
         let (received, required_body) = match self.judge(&known, request, &mut answer_by).await {
-            Judged::Delivery(received, required_body) => (received, required_body),
-            Judged::Ignored(received, required_body) => return self.ignore(&received, required_body),
-            Judged::Answer(response) => return response,
-            Judged::Refused(refused) => return self.refuse(&known, request, refused),
-            Judged::RefusedByKnown(refused) => {
+            RequestJudgement::Delivery(received, required_body) => (received, required_body),
+            RequestJudgement::Ignored(received, required_body) => return self.ignore(&received, required_body),
+            RequestJudgement::Answer(response) => return response,
+            RequestJudgement::Refused(refused) => return self.refuse(&known, request, refused),
+            RequestJudgement::RefusedByKnown(refused) => {
                 match self.judge_by_newest(&known, request, refused, &mut answer_by).await {
                     Ok(taken) => taken,
                     Err(response) => return response,
                 }
             }
         };
-        let Received { incoming, unrouted, .. } = *received;
+        let ReceivedWebhook { incoming, unrouted, .. } = *received;
         let left = answer_by.saturating_sub(self.env.monotonic());
         let source = self.sources.current().get(incoming.identity.source.as_str()).cloned();
         let linger = source.as_ref().and_then(|source| source.linger);
@@ -137,12 +137,12 @@ impl Ingest {
         response
     }
 
-    fn ignore(&self, received: &Received, required_body: Option<&'static str>) -> Response {
+    fn ignore(&self, received: &ReceivedWebhook, required_body: Option<&'static str>) -> Response {
         self.inbox.observe(&Event::Ignored { incoming: &received.incoming });
         Response::ignored(&received.incoming.topic).with_body(required_body)
     }
 
-    fn refuse(&self, sources: &Sources, request: &Request, refused: Refused) -> Response {
+    fn refuse(&self, sources: &Sources, request: &HttpRequest, refused: RefusedRequest) -> Response {
         let source = request.source().and_then(|name| sources.get(name));
         self.inbox.observe(&Event::Refused {
             source: source.map(|source| &source.name),
@@ -158,77 +158,90 @@ impl Ingest {
     async fn judge_by_newest(
         &self,
         known: &Arc<Sources>,
-        request: &Request,
-        refused: Refused,
+        request: &HttpRequest,
+        refused: RefusedRequest,
         answer_by: &mut Duration,
-    ) -> Result<(Box<Received>, Option<&'static str>), Response> {
+    ) -> Result<(Box<ReceivedWebhook>, Option<&'static str>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
         let refused = if Arc::ptr_eq(known, &current) {
             refused
         } else {
             match self.judge(&current, request, answer_by).await {
-                Judged::Delivery(received, required_body) => return Ok((received, required_body)),
-                Judged::Ignored(received, required_body) => return Err(self.ignore(&received, required_body)),
-                Judged::Answer(response) => return Err(response),
-                Judged::Refused(refused) => return Err(self.refuse(&current, request, refused)),
-                Judged::RefusedByKnown(refused) => refused,
+                RequestJudgement::Delivery(received, required_body) => return Ok((received, required_body)),
+                RequestJudgement::Ignored(received, required_body) => return Err(self.ignore(&received, required_body)),
+                RequestJudgement::Answer(response) => return Err(response),
+                RequestJudgement::Refused(refused) => return Err(self.refuse(&current, request, refused)),
+                RequestJudgement::RefusedByKnown(refused) => refused,
             }
         };
         let refused = match newest {
-            Newest::Known => refused,
-            Newest::Unknown => {
-                Refused::retry_later(Refusal::SourcesUnread, "the sources cannot be read now; send the webhook again")
-            }
+            NewestDocument::Known => refused,
+            NewestDocument::Unknown => RefusedRequest::retry_later(
+                IngestRefusal::SourcesUnread,
+                "the sources cannot be read now; send the webhook again",
+            ),
         };
         Err(self.refuse(&current, request, refused))
     }
 
     /// Decides about a request. Adds the time for fetching keys to the deadline `answer_by`, so that a fetch does not
     /// shorten the time for appending the delivery.
-    async fn judge(&self, sources: &Sources, request: &Request, answer_by: &mut Duration) -> Judged {
+    async fn judge(&self, sources: &Sources, request: &HttpRequest, answer_by: &mut Duration) -> RequestJudgement {
         if let Some(foreign) = request.foreign() {
             let answer = "this function needs the events of a Function URL, or of an HTTP API with payload format 2.0";
-            let refused = Refused::retry_later(Refusal::WrongEvent, answer);
-            return Judged::Refused(Refused { reason: format!("{foreign}; {answer}"), ..refused });
+            let refused = RefusedRequest::retry_later(IngestRefusal::WrongEvent, answer);
+            return RequestJudgement::Refused(RefusedRequest { reason: format!("{foreign}; {answer}"), ..refused });
         }
         if !sources.origin().admits(request.headers.get(ORIGIN_HEADER).map(String::as_str)) {
-            return Judged::RefusedByKnown(Refused::with_status(
-                Refusal::PastOrigin,
+            return RequestJudgement::RefusedByKnown(RefusedRequest::with_status(
+                IngestRefusal::PastOrigin,
                 403,
                 "send webhooks to the proxy's URL",
             ));
         }
         let is_post = request.request_context.http.method == "POST";
         let Some(name) = request.source() else {
-            return Judged::Refused(Refused::unknown(None, sources));
+            return RequestJudgement::Refused(RefusedRequest::unknown(None, sources));
         };
         let Some(source) = sources.get(name) else {
-            let refused = Refused::unknown(Some(name), sources);
-            return if is_post { Judged::RefusedByKnown(refused) } else { Judged::Refused(refused) };
+            let refused = RefusedRequest::unknown(Some(name), sources);
+            return if is_post {
+                RequestJudgement::RefusedByKnown(refused)
+            } else {
+                RequestJudgement::Refused(refused)
+            };
         };
         if !is_post {
             let challenge = source.challenge().and_then(|parameter| Some((parameter, request.parameter(parameter)?)));
             return match challenge {
                 Some((parameter, value)) if request.request_context.http.method == "GET" => {
-                    Judged::Answer(Response::challenged(parameter, &value))
+                    RequestJudgement::Answer(Response::challenged(parameter, &value))
                 }
                 _ => {
-                    let refused = Refused::with_status(Refusal::NotPosted, 405, "webhooks need POST");
-                    Judged::Refused(Refused { response: Response::wrong_method(), ..refused })
+                    let refused = RefusedRequest::with_status(IngestRefusal::NotPosted, 405, "webhooks need POST");
+                    RequestJudgement::Refused(RefusedRequest { response: Response::wrong_method(), ..refused })
                 }
             };
         }
         if let Some(coding) = request.compression() {
-            let refused = Refused::with_status(Refusal::Compressed, 415, &format!("the body is compressed ({coding})"));
-            return Judged::Refused(Refused { response: Response::compressed(coding), ..refused });
+            let refused = RefusedRequest::with_status(
+                IngestRefusal::Compressed,
+                415,
+                &format!("the body is compressed ({coding})"),
+            );
+            return RequestJudgement::Refused(RefusedRequest { response: Response::compressed(coding), ..refused });
         }
         let Some(body) = request.bytes() else {
             let reason = "the body is invalid base64";
-            return Judged::Refused(Refused::with_status(Refusal::Damaged, 400, reason));
+            return RequestJudgement::Refused(RefusedRequest::with_status(IngestRefusal::Damaged, 400, reason));
         };
         if body.len() > LARGEST_BODY {
-            return Judged::Refused(Refused::with_status(Refusal::TooLarge, 413, "the body is larger than 6 MB"));
+            return RequestJudgement::Refused(RefusedRequest::with_status(
+                IngestRefusal::TooLarge,
+                413,
+                "the body is larger than 6 MB",
+            ));
         }
         let headers = request.headers();
         let webhook = providers::Request { headers: &headers, body: &body };
@@ -241,28 +254,39 @@ impl Ingest {
                 let received = Box::new(source.receive(webhook, now));
                 let required_body = source.answer();
                 match received.is_ignored {
-                    false => Judged::Delivery(received, required_body),
-                    true => Judged::Ignored(received, required_body),
+                    false => RequestJudgement::Delivery(received, required_body),
+                    true => RequestJudgement::Ignored(received, required_body),
                 }
             }
-            Ok(Verified::Ping) => Judged::Answer(Response::fine()),
+            Ok(Verified::Ping) => RequestJudgement::Answer(Response::fine()),
             // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 let answer = "this source has no secret yet; send the webhook again";
-                let refused = Refused::retry_later(Refusal::NoSecret, answer);
-                Judged::RefusedByKnown(match source.guessable().next() {
-                    Some((which, what)) => Refused { reason: format!("{which} {what}, so it is not used"), ..refused },
+                let refused = RefusedRequest::retry_later(IngestRefusal::NoSecret, answer);
+                RequestJudgement::RefusedByKnown(match source.guessable().next() {
+                    Some((which, what)) => {
+                        RefusedRequest { reason: format!("{which} {what}, so it is not used"), ..refused }
+                    }
                     None => refused,
                 })
             }
-            Err(reason @ Unverified::Stale(_)) => {
-                Judged::Refused(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string()))
-            }
+            Err(reason @ Unverified::Stale(_)) => RequestJudgement::Refused(RefusedRequest::with_status(
+                IngestRefusal::NotVerified,
+                401,
+                &reason.to_string(),
+            )),
             Err(reason @ (Unverified::Unfetched(_) | Unverified::Unusable(..))) => {
                 let answer = "the key that verifies the signature is unavailable; send the webhook again";
-                Judged::Refused(Refused { reason: reason.to_string(), ..Refused::retry_later(Refusal::NoKey, answer) })
+                RequestJudgement::Refused(RefusedRequest {
+                    reason: reason.to_string(),
+                    ..RefusedRequest::retry_later(IngestRefusal::NoKey, answer)
+                })
             }
-            Err(reason) => Judged::RefusedByKnown(Refused::with_status(Refusal::NotVerified, 401, &reason.to_string())),
+            Err(reason) => RequestJudgement::RefusedByKnown(RefusedRequest::with_status(
+                IngestRefusal::NotVerified,
+                401,
+                &reason.to_string(),
+            )),
         }
     }
 }
@@ -274,13 +298,13 @@ impl Ingest {
 /// The configuration is invalid, or Lambda's runtime API cannot be reached.
 pub fn run() -> Result<(), Error> {
     super::start(async {
-        let start = Start::read(&Environment)?;
+        let start = StartConfig::read(&Environment)?;
         let log = super::log(&start.env);
         super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
         let inbox = start.connect(log.clone()).inbox();
         let ingest = Ingest::new(sources, inbox, start.env);
-        let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<Request>| {
+        let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<HttpRequest>| {
             let ingest = &ingest;
             let log = &log;
             async move {

@@ -6,11 +6,11 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     aws::{
         Parts,
-        boot::{Deployment, Start},
+        boot::{Deployment, StartConfig},
     },
     config::{Environment, InvalidConfig, SWEEP_ROWS, Variables, deadline, instance_name, scheduler_time},
     engine::{store::Store, sweep::Sweeper},
-    jobs::{Context, InvalidJobs, Job, Jobs, Missed, Report, TickError, Ticker, switch::Switch},
+    jobs::{Context, InvalidJobs, Job, Jobs, Missed, TickError, TickReport, Ticker, switch::Switch},
     protocol::state::HolderInfo,
     telemetry::{Event, Observer},
     time::{Env, Timestamp},
@@ -67,14 +67,14 @@ pub struct Scheduler {
 }
 
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct SchedulerSettings {
     pub function_time: Duration,
     pub sweep_rows: u64,
     pub switch: Switch,
     pub info: HolderInfo,
 }
 
-impl Settings {
+impl SchedulerSettings {
     pub fn read(variables: &impl Variables) -> Result<Self, InvalidConfig> {
         Ok(Self {
             function_time: scheduler_time(variables)?,
@@ -90,11 +90,11 @@ impl Scheduler {
         store: Store,
         sweeper: Sweeper,
         jobs: Jobs,
-        settings: Settings,
+        settings: SchedulerSettings,
         observer: Arc<dyn Observer>,
     ) -> Result<Self, InvalidJobs> {
         let env = store.env().clone();
-        let Settings { function_time, sweep_rows, switch, info } = settings;
+        let SchedulerSettings { function_time, sweep_rows, switch, info } = settings;
         let jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
         let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
         Ok(Self { ticker, env })
@@ -107,7 +107,7 @@ impl Scheduler {
     /// The event's time is more than 15 minutes ahead of the clock, or the store failed for at least one
     /// job. In the second case, calling this function with the same event again runs the remaining
     /// ticks.
-    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<Report, TickError> {
+    pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<TickReport, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
         let time = deadline.since(self.env.machine_now());
         let report = self.ticker.tick(scheduled, self.env.monotonic() + time).await?;
@@ -135,8 +135,8 @@ pub fn run(jobs: Jobs) -> Result<(), Error> {
 /// Those of [`run`] and of `make`.
 pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result<(), Error> {
     super::start(async {
-        let start = Start::read(&Environment)?;
-        let settings = Settings::read(&Environment)?;
+        let start = StartConfig::read(&Environment)?;
+        let settings = SchedulerSettings::read(&Environment)?;
         let log = super::log(&start.env);
         start.warm().await;
         let deployment = start.connect(log.clone());

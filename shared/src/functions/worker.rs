@@ -18,7 +18,7 @@ use std::{
 use crate::{
     aws::{
         Account, Http,
-        boot::{Deployment, Start},
+        boot::{Deployment, StartConfig},
     },
     config::{Environment, InvalidConfig, SourcesOrigin, WorkerConfig, deadline, instance_name},
     engine::{
@@ -38,7 +38,7 @@ use futures_util::future::{Either, join_all, select};
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 use visibility::VisibilityExtension;
 
-pub use sqs::{Attributes, BatchResponse, Failure, Record, SqsEvent};
+pub use sqs::{Attributes, BatchResponse, Failure, SqsEvent, SqsRecord};
 
 #[derive(Clone)]
 pub struct Worker {
@@ -215,7 +215,7 @@ impl Setup {
 /// Those of [`run`] and of `make`.
 pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Result<(), Error> {
     super::start(async {
-        let start = Start::read(&Environment)?;
+        let start = StartConfig::read(&Environment)?;
         let log = super::log(&start.env);
         super::trace(&start.env);
         let sources = start.warm_and_open(SourcesOrigin::read(&Environment)?, log.clone()).await?;
@@ -320,11 +320,11 @@ mod tests {
             ("INBOX_TABLE", "inbox"),
             ("QUEUE_URL", "http://127.0.0.1:1/000000000000/wake-ups"),
         ];
-        let start = Start::read(&variables).expect("all of it is set");
+        let start = StartConfig::read(&variables).expect("all of it is set");
         let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = '{handler}'\n");
         let sources = Arc::new(Sources::parse(&document).unwrap());
         let (account, http) = start.account_and_http();
-        let deployment = start.connect(Arc::new(crate::telemetry::Log));
+        let deployment = start.connect(Arc::new(crate::telemetry::TracingLog));
         let env = start.env;
         Setup { deployment, sources: sources.into(), account, http, env }
     }

@@ -23,7 +23,7 @@ const VERSION: u32 = 1;
 const PIECE_BYTES: usize = 48 * 1024;
 
 #[derive(Serialize)]
-struct Event<'a> {
+struct EventHeader<'a> {
     version: u32,
     source: &'a str,
     entity_key: &'a str,
@@ -101,7 +101,7 @@ impl Document {
 
     fn head(&self) -> String {
         let (first, _) = self.deliveries.first().expect("a start has a delivery");
-        let event = Event {
+        let event = EventHeader {
             version: VERSION,
             source: first.source().as_str(),
             entity_key: first.entity().as_str(),

@@ -50,7 +50,7 @@ use crate::{
     time::Env,
     tls::Roots,
 };
-use client::Client;
+use client::ForwardClient;
 
 /// The maximum number of bytes of an answer's body that are read. The error quotes their beginning. Once
 /// a body was read to its end, the connection can be reused. For a longer body, opening a new connection
@@ -70,8 +70,8 @@ pub struct Forward {
     sources: LiveSources,
     /// The client for destinations that must be public. It shares no connections with the client
     /// `anywhere`, so none of its connections leads to a private address.
-    public: Client,
-    anywhere: Client,
+    public: ForwardClient,
+    anywhere: ForwardClient,
 }
 
 impl Forward {
@@ -98,8 +98,8 @@ impl Forward {
         let tls = roots.trusted();
         Self {
             sources: sources.into(),
-            public: Client::new(AddressScope::Public, &tls),
-            anywhere: Client::new(AddressScope::Any, &tls),
+            public: ForwardClient::new(AddressScope::Public, &tls),
+            anywhere: ForwardClient::new(AddressScope::Any, &tls),
         }
     }
 

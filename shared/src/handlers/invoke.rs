@@ -19,7 +19,7 @@ use crate::{
     aws::{
         Account, Http,
         call::NoAnswer,
-        signed::{Call, Signed},
+        signed::{ServiceCall, SigningClient},
     },
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::{call_timeout, event::Document},
@@ -35,7 +35,7 @@ const LIMIT: usize = 6 * 1024 * 1024;
 #[derive(Clone)]
 pub struct Invoke {
     sources: LiveSources,
-    lambda: Arc<Signed>,
+    lambda: Arc<SigningClient>,
 }
 
 impl Invoke {
@@ -58,7 +58,7 @@ impl Invoke {
         }
         let limit = call_timeout(context);
         let path = self.path(function);
-        let asked = Call {
+        let asked = ServiceCall {
             method: "POST",
             path: &path,
             headers: &[("content-type", "application/json"), ("x-amz-invocation-type", "RequestResponse")],

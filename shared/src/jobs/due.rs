@@ -31,7 +31,7 @@ pub struct Policy {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Next {
+pub enum NextTick {
     Nothing,
     Held {
         tick: Timestamp,
@@ -53,18 +53,18 @@ impl Policy {
         format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
 
-    pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> Next {
+    pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> NextTick {
         let held = state.entity.held.is_some();
         let runs = held && !state.has_expired(now);
         let due = self.due(state, scheduled);
         if runs {
-            return due.map_or(Next::Nothing, |(tick, _)| Next::Held { tick });
+            return due.map_or(NextTick::Nothing, |(tick, _)| NextTick::Held { tick });
         }
         match state.unfinished() {
             // A crashed tick of a job that has been switched off since is never run again.
-            Some(tick) if !self.is_on || state.starts >= self.most_starts() => Next::GiveUp { tick },
-            Some(tick) => Next::Start { tick, start: state.starts + 1, left_out: 0 },
-            None => due.map_or(Next::Nothing, |(tick, left_out)| Next::Start { tick, start: 1, left_out }),
+            Some(tick) if !self.is_on || state.starts >= self.most_starts() => NextTick::GiveUp { tick },
+            Some(tick) => NextTick::Start { tick, start: state.starts + 1, left_out: 0 },
+            None => due.map_or(NextTick::Nothing, |(tick, left_out)| NextTick::Start { tick, start: 1, left_out }),
         }
     }
 

@@ -26,20 +26,20 @@ use step::FIELDS;
 mod step;
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Schedule(Kind);
+pub struct Schedule(ScheduleKind);
 
 #[derive(Debug, Clone, PartialEq)]
-enum Kind {
+enum ScheduleKind {
     /// The job is due each time the local clock shows a matching time.
-    Interval(Expression),
+    Interval(CronExpression),
     /// The job is due once for each matching time of day, even if the local clock skips or repeats
     /// that time.
-    TimesOfDay(Expression),
+    TimesOfDay(CronExpression),
     Every(Duration),
 }
 
 #[derive(Debug, Clone, PartialEq)]
-struct Expression {
+struct CronExpression {
     text: String,
     cron: Box<Cron>,
     zone: TimeZone,
@@ -99,7 +99,7 @@ impl Schedule {
             _ => return None,
         };
         let minutes = count.checked_mul(minutes).filter(|minutes| (1..=LONGEST_PERIOD).contains(minutes))?;
-        Some(Self(Kind::Every(Duration::from_secs(60 * minutes))))
+        Some(Self(ScheduleKind::Every(Duration::from_secs(60 * minutes))))
     }
 
     fn cron(text: &str) -> Result<Self, InvalidSchedule> {
@@ -113,8 +113,8 @@ impl Schedule {
             field.check(expression, text)?;
         }
         let is_interval = text.split(' ').take(2).any(|field| field.contains(['*', '?', '/']));
-        let kind = if is_interval { Kind::Interval } else { Kind::TimesOfDay };
-        let schedule = Self(kind(Expression { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC }));
+        let kind = if is_interval { ScheduleKind::Interval } else { ScheduleKind::TimesOfDay };
+        let schedule = Self(kind(CronExpression { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC }));
         match schedule.first_after(Timestamp::from_secs(0)) {
             Some(_) => Ok(schedule),
             None => Err(InvalidSchedule::Never(text.to_owned())),
@@ -124,36 +124,40 @@ impl Schedule {
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
         let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
         match self.0 {
-            Kind::Interval(expression) => Ok(Self(Kind::Interval(Expression { zone, ..expression }))),
-            Kind::TimesOfDay(expression) => Ok(Self(Kind::TimesOfDay(Expression { zone, ..expression }))),
-            Kind::Every(_) => Err(InvalidSchedule::RateInZone),
+            ScheduleKind::Interval(expression) => {
+                Ok(Self(ScheduleKind::Interval(CronExpression { zone, ..expression })))
+            }
+            ScheduleKind::TimesOfDay(expression) => {
+                Ok(Self(ScheduleKind::TimesOfDay(CronExpression { zone, ..expression })))
+            }
+            ScheduleKind::Every(_) => Err(InvalidSchedule::RateInZone),
         }
     }
 
     pub fn first_after(&self, time: Timestamp) -> Option<Timestamp> {
         match &self.0 {
-            Kind::Every(period) => {
+            ScheduleKind::Every(period) => {
                 let period = period.as_millis() as u64;
                 Some(Timestamp::from_millis((time.as_millis() / period + 1) * period))
             }
-            Kind::Interval(Expression { cron, zone, .. }) => {
+            ScheduleKind::Interval(CronExpression { cron, zone, .. }) => {
                 from_jiff(cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?.timestamp())
             }
-            Kind::TimesOfDay(expression) => expression.first_time_of_day_after(time),
+            ScheduleKind::TimesOfDay(expression) => expression.first_time_of_day_after(time),
         }
     }
 
     /// Returns the last tick at or before `time`.
     pub fn last_until(&self, time: Timestamp) -> Option<Timestamp> {
         match &self.0 {
-            Kind::Every(period) => {
+            ScheduleKind::Every(period) => {
                 let period = period.as_millis() as u64;
                 Some(Timestamp::from_millis(time.as_millis() / period * period))
             }
-            Kind::Interval(Expression { cron, zone, .. }) => {
+            ScheduleKind::Interval(CronExpression { cron, zone, .. }) => {
                 from_jiff(cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?.timestamp())
             }
-            Kind::TimesOfDay(expression) => expression.last_time_of_day_until(time),
+            ScheduleKind::TimesOfDay(expression) => expression.last_time_of_day_until(time),
         }
     }
 
@@ -168,7 +172,7 @@ impl Schedule {
 /// Computes times of day. croner searches in local time, and this code converts the results to UTC.
 ///
 /// croner's own conversion is correct only for a single time of day, not for a list.
-impl Expression {
+impl CronExpression {
     fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = to_jiff(time)?;
         let mut wall = self.zone.to_datetime(time);
@@ -234,10 +238,11 @@ fn from_jiff(time: jiff::Timestamp) -> Option<Timestamp> {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Interval(Expression { text, zone, .. }) | Kind::TimesOfDay(Expression { text, zone, .. }) => {
+            ScheduleKind::Interval(CronExpression { text, zone, .. })
+            | ScheduleKind::TimesOfDay(CronExpression { text, zone, .. }) => {
                 write!(f, "{text} {}", zone.iana_name().unwrap_or("UTC"))
             }
-            Kind::Every(period) => {
+            ScheduleKind::Every(period) => {
                 let minutes = period.as_secs() / 60;
                 let (count, unit) = match minutes {
                     _ if minutes % (24 * 60) == 0 => (minutes / (24 * 60), "day"),

@@ -6,7 +6,7 @@ use futures_util::{FutureExt, future::join_all};
 
 use super::{
     Context, InvalidJobs, Jobs, Outcome, Planned,
-    due::{MOST_AHEAD, Next, first_of_its_minute, is_far_ahead},
+    due::{MOST_AHEAD, NextTick, first_of_its_minute, is_far_ahead},
     switch::Switch,
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
             TakeOverTick, TickOutcome, TickResult,
         },
     },
-    telemetry::{Event, Log, Observer},
+    telemetry::{Event, Observer, TracingLog},
     time::Timestamp,
 };
 
@@ -67,7 +67,7 @@ pub struct TickRun {
 }
 
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct TickReport {
     /// The ticks that the invocation ran, oldest first for each job.
     pub ran: Vec<TickRun>,
     pub errors: Vec<(Arc<str>, StoreError)>,
@@ -85,7 +85,7 @@ pub enum TickError {
     FarAhead { scheduled: Timestamp, now: Timestamp },
 }
 
-enum Answer {
+enum JobAnswer {
     Done(Outcome),
     Failed(String),
 }
@@ -103,7 +103,7 @@ impl Ticker {
         if !off.is_empty() {
             tracing::info!(jobs = off.join(","), "these jobs are switched off; JOBS=on switches them on");
         }
-        Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(Log) })
+        Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(TracingLog) })
     }
 
     #[must_use]
@@ -122,7 +122,7 @@ impl Ticker {
     ///
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
     /// not affect the other jobs. If this method returns an error, no job was started.
-    pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<Report, TickError> {
+    pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<TickReport, TickError> {
         self.tick_at(Some(scheduled), deadline).await
     }
 
@@ -131,11 +131,11 @@ impl Ticker {
     /// # Errors
     ///
     /// As [`tick`](Self::tick).
-    pub async fn tick_now(&self, deadline: Duration) -> Result<Report, TickError> {
+    pub async fn tick_now(&self, deadline: Duration) -> Result<TickReport, TickError> {
         self.tick_at(None, deadline).await
     }
 
-    async fn tick_at(&self, scheduled: Option<Timestamp>, deadline: Duration) -> Result<Report, TickError> {
+    async fn tick_at(&self, scheduled: Option<Timestamp>, deadline: Duration) -> Result<TickReport, TickError> {
         let keys: Vec<_> = self.jobs.iter().map(|job| entity_row(&job.entity)).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_A_READ) {
@@ -153,7 +153,7 @@ impl Ticker {
             let result = due.run_all(row_of(job)).await;
             (job.name.clone(), due.ran, result.err())
         });
-        let mut report = Report::default();
+        let mut report = TickReport::default();
         for (job, ran, error) in join_all(jobs).await {
             report.ran.extend(ran);
             if let Some(error) = error {
@@ -198,23 +198,23 @@ impl DueJob<'_> {
         let Some(seen) = state else { return Ok(DONE) };
         let now = store.env().reached();
         match job.policy.next(&seen, scheduled, now) {
-            Next::Nothing => Ok(DONE),
-            Next::Held { tick } => {
+            NextTick::Nothing => Ok(DONE),
+            NextTick::Held { tick } => {
                 log_held(job, &seen, tick);
                 Ok(DONE)
             }
-            Next::GiveUp { tick } => match store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
+            NextTick::GiveUp { tick } => match store.run(&GiveUpTick { seen: &seen, tick, now }, PATIENCE).await? {
                 GivenUp::GivenUp(state) => {
                     self.ended(tick, TickOutcome::Crashed, None);
                     Ok(ControlFlow::Continue(Some(state)))
                 }
                 GivenUp::Changed(state) => Ok(ControlFlow::Continue(state)),
             },
-            Next::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
+            NextTick::Start { .. } if deadline.saturating_sub(store.env().monotonic()) <= 2 * MARGIN => {
                 tracing::warn!(job = &*job.name, "no time is left to start the job; it starts within the next minute");
                 Ok(DONE)
             }
-            Next::Start { tick, start, left_out } => {
+            NextTick::Start { tick, start, left_out } => {
                 if left_out > 0 {
                     tracing::warn!(job = &*job.name, %tick, left_out, "ticks were missed; one run makes up for them");
                 }
@@ -298,7 +298,12 @@ impl DueJob<'_> {
         }
     }
 
-    async fn call(&self, renewer: &mut LeaseRenewer, tick: Timestamp, started: Duration) -> Result<Answer, LeaseLost> {
+    async fn call(
+        &self,
+        renewer: &mut LeaseRenewer,
+        tick: Timestamp,
+        started: Duration,
+    ) -> Result<JobAnswer, LeaseLost> {
         let Self { ticker, job, deadline, .. } = *self;
         let env = ticker.store.env().clone();
         let left = deadline.saturating_sub(started).saturating_sub(MARGIN);
@@ -312,11 +317,11 @@ impl DueJob<'_> {
             let work = AssertUnwindSafe(async move { function(context).await }).catch_unwind();
             tokio::select! {
                 biased;
-                () = start.cancelled() => Answer::Failed("cancelled".into()),
+                () = start.cancelled() => JobAnswer::Failed("cancelled".into()),
                 answer = work => match answer {
-                    Ok(Ok(outcome)) => Answer::Done(outcome),
-                    Ok(Err(error)) => Answer::Failed(error.to_string()),
-                    Err(_) => Answer::Failed("panicked".into()),
+                    Ok(Ok(outcome)) => JobAnswer::Done(outcome),
+                    Ok(Err(error)) => JobAnswer::Failed(error.to_string()),
+                    Err(_) => JobAnswer::Failed("panicked".into()),
                 },
             }
         };
@@ -332,9 +337,9 @@ impl DueJob<'_> {
         // This cancels a function that has timed out and still runs.
         drop(canceller);
         Ok(match worked? {
-            Worked::Late => Answer::Failed("the job's time was up".into()),
-            Worked::NotBegun => Answer::Failed("no thread was free for the job".into()),
-            Worked::Died => Answer::Failed("the job's thread ended".into()),
+            Worked::Late => JobAnswer::Failed("the job's time was up".into()),
+            Worked::NotBegun => JobAnswer::Failed("no thread was free for the job".into()),
+            Worked::Died => JobAnswer::Failed("the job's thread ended".into()),
             Worked::Answered(answer) => answer,
         })
     }
@@ -343,7 +348,7 @@ impl DueJob<'_> {
         &self,
         lease: &Lease,
         tick: Timestamp,
-        answer: Answer,
+        answer: JobAnswer,
         took: Duration,
     ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
         let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
@@ -351,21 +356,21 @@ impl DueJob<'_> {
         let patience = RECORDING.min(deadline.saturating_sub(env.monotonic()));
         let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
         let result = match answer {
-            Answer::Done(Outcome::Done) => result(TickOutcome::Done, ""),
-            Answer::Done(Outcome::Commit(writes)) => {
+            JobAnswer::Done(Outcome::Done) => result(TickOutcome::Done, ""),
+            JobAnswer::Done(Outcome::Commit(writes)) => {
                 let done = CompleteTick { lease, tick, result: result(TickOutcome::Done, "") };
                 match self.commit(&done, writes, patience).await? {
-                    Committed::Recorded => {
+                    JobCommitted::Recorded => {
                         self.ended(tick, done.result.ending, Some(took));
                         // A transaction does not return the row, so the row is read.
                         let row = store.get(&entity_row(&job.entity), patience).await?;
                         return Ok((TickOutcome::Done, row.as_ref().map(JobState::parse).transpose()?));
                     }
-                    Committed::Lost => return Ok((log_lost(job, tick, lease), None)),
-                    Committed::Refused(error) => result(TickOutcome::Failed, &error),
+                    JobCommitted::Lost => return Ok((log_lost(job, tick, lease), None)),
+                    JobCommitted::Refused(error) => result(TickOutcome::Failed, &error),
                 }
             }
-            Answer::Failed(error) => result(TickOutcome::Failed, &error),
+            JobAnswer::Failed(error) => result(TickOutcome::Failed, &error),
         };
         let complete = CompleteTick { lease, tick, result };
         match store.run(&complete, patience).await? {
@@ -382,24 +387,24 @@ impl DueJob<'_> {
         done: &CompleteTick<'_>,
         writes: Vec<Write>,
         patience: Duration,
-    ) -> Result<Committed, StoreError> {
+    ) -> Result<JobCommitted, StoreError> {
         let store = &self.ticker.store;
         let mut all = vec![done.write()];
         all.extend(writes);
         let token = store.env().nonce();
         match store.transact(&all, token.as_str(), patience).await {
-            Ok(Transacted::Landed) => Ok(Committed::Recorded),
+            Ok(Transacted::Landed) => Ok(JobCommitted::Recorded),
             Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {
                 // Judge the tick's own write first: an earlier request may have landed, or the lease may be
                 // lost.
                 Some(seen) => Ok(match done.judge(Written::Refused(seen))? {
-                    Completed::Recorded(_) => Committed::Recorded,
-                    Completed::Lost => Committed::Lost,
+                    Completed::Recorded(_) => JobCommitted::Recorded,
+                    Completed::Lost => JobCommitted::Lost,
                 }),
-                None => Ok(Committed::Refused("a condition of its writes did not hold".into())),
+                None => Ok(JobCommitted::Refused("a condition of its writes did not hold".into())),
             },
             // DynamoDB refuses the function's own writes as invalid.
-            Err(StoreError::Invalid(reason)) => Ok(Committed::Refused(reason.message)),
+            Err(StoreError::Invalid(reason)) => Ok(JobCommitted::Refused(reason.message)),
             Err(error) => Err(error),
         }
     }
@@ -409,7 +414,7 @@ impl DueJob<'_> {
     }
 }
 
-enum Committed {
+enum JobCommitted {
     Recorded,
     Lost,
     Refused(String),

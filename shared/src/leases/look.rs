@@ -21,7 +21,7 @@ use crate::{
 
 /// The form in which keys and holders are shown. Both may contain a customer's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Show {
+pub enum KeyDisplay {
     /// Keys and holders are shown as hashes. A key keeps its first segment, as in `shopify/#…`. Equal
     /// keys have equal hashes, so that outputs can be compared.
     #[default]
@@ -36,17 +36,17 @@ pub struct LeaseView {
 }
 
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct ListedLeases {
     pub leases: Vec<LeaseView>,
     pub unreadable: Vec<(String, CorruptRow)>,
     pub next: Option<Key>,
 }
 
-impl Show {
+impl KeyDisplay {
     pub fn key(self, key: &str) -> String {
         match self {
-            Show::Raw => key.to_owned(),
-            Show::Hashed => format!("{}/#{}", key.split('/').next().unwrap_or_default(), hashed(key)),
+            KeyDisplay::Raw => key.to_owned(),
+            KeyDisplay::Hashed => format!("{}/#{}", key.split('/').next().unwrap_or_default(), hashed(key)),
         }
     }
 }
@@ -56,7 +56,7 @@ fn hashed(text: &str) -> String {
 }
 
 impl LeaseView {
-    pub fn key(&self, show: Show) -> String {
+    pub fn key(&self, show: KeyDisplay) -> String {
         show.key(self.state.entity.as_str())
     }
 
@@ -73,9 +73,9 @@ impl LeaseView {
     }
 
     /// Returns the description of the holder, or of the operator who ended the lease by force.
-    pub fn by(&self, show: Show) -> Option<String> {
+    pub fn by(&self, show: KeyDisplay) -> Option<String> {
         let by = self.state.holder_info.as_ref()?.as_str();
-        Some(if show == Show::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
+        Some(if show == KeyDisplay::Raw { by.to_owned() } else { format!("#{}", hashed(by)) })
     }
 
     pub fn kind(&self) -> Option<LeaseKind> {
@@ -120,7 +120,7 @@ impl Leases {
     /// Reads the leases of at most `limit` entities, starting at `from`, with eventual consistency.
     /// Includes entities whose lease is free.
     #[doc(hidden)]
-    pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<Listed, LeaseError> {
+    pub async fn list(&self, from: Option<Key>, limit: u32) -> Result<ListedLeases, LeaseError> {
         let segment = Segment { number: 0, of: 1, after: from, limit };
         let scanned = self.store.scan(&TableName::Entities, &segment, PATIENCE).await.map_err(LeaseError::before)?;
         let mut leases = Vec::new();
@@ -131,7 +131,7 @@ impl Leases {
                 Err(error) => unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error)),
             }
         }
-        Ok(Listed { leases, unreadable, next: scanned.after })
+        Ok(ListedLeases { leases, unreadable, next: scanned.after })
     }
 
     fn view(&self, state: EntityState) -> LeaseView {

@@ -6,7 +6,7 @@
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
-    delivery::Item,
+    delivery::InboxItem,
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{action_nonce, inbox_range, sequence_of},
@@ -105,7 +105,7 @@ impl Operator {
     /// Removes an inbox row. The parts of a body are removed before the row that names them.
     async fn remove(&self, entity: &EntityKey, row: &Row) -> Result<u64, OperatorError> {
         if sequence_of(row).is_some()
-            && let Item::Delivery(unpacked) = Item::parse(entity, row)?
+            && let InboxItem::Delivery(unpacked) = InboxItem::parse(entity, row)?
         {
             self.remove_parts(&unpacked.head().part_keys()).await?;
         }
@@ -147,9 +147,9 @@ impl RowKind {
         if sequence_of(row).is_none() {
             return Ok(Self::At(Receipt::parse(row)?.sequence));
         }
-        Ok(match Item::parse(entity, row)? {
-            Item::Void(_) => Self::Tombstone,
-            item @ Item::Delivery(_) => Self::At(item.sequence()),
+        Ok(match InboxItem::parse(entity, row)? {
+            InboxItem::Void(_) => Self::Tombstone,
+            item @ InboxItem::Delivery(_) => Self::At(item.sequence()),
         })
     }
 }

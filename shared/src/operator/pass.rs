@@ -14,11 +14,11 @@ pub struct Pass<'a> {
     operator: &'a Operator,
     table: TableName,
     segment: Segment,
-    read: Read,
+    read: ReadCost,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Read {
+pub struct ReadCost {
     pub rows: u64,
     /// The number of segments that the scan has read completely.
     pub parts: u32,
@@ -35,13 +35,13 @@ pub enum Estimate {
     Over(u64),
 }
 
-impl Default for Read {
+impl Default for ReadCost {
     fn default() -> Self {
         Self { rows: 0, parts: 0, of: PARTS, half_units: 0 }
     }
 }
 
-impl Read {
+impl ReadCost {
     /// The largest number of read units that one page costs. A page has at most 1 MB.
     pub const PAGE_UNITS: u64 = 128;
 
@@ -81,7 +81,7 @@ impl Pass<'_> {
         Ok(Some(rows))
     }
 
-    pub fn read(&self) -> Read {
+    pub fn read(&self) -> ReadCost {
         self.read
     }
 }
@@ -98,7 +98,7 @@ impl Operator {
 
     pub fn pass(&self, table: TableName) -> Pass<'_> {
         let segment = Segment { number: 0, of: self.parts, after: None, limit: PAGE };
-        Pass { operator: self, table, segment, read: Read { of: self.parts, ..Read::default() } }
+        Pass { operator: self, table, segment, read: ReadCost { of: self.parts, ..ReadCost::default() } }
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn scan_read_cost_is_estimated_from_first_segments() {
         let row = |bytes: usize| Row::new().with("x", "x".repeat(bytes - 1));
-        let mut read = Read::default();
+        let mut read = ReadCost::default();
         read.add(&[row(4096), row(1)]);
         assert_eq!((read.units(), read.estimate()), (1, Estimate::Over(16)), "two started 4 KB, at half a unit each");
         read.add(&vec![row(4096); 38]);
@@ -117,6 +117,10 @@ mod tests {
         assert_eq!((read.rows, read.units(), read.estimate()), (40, 20, Estimate::About(80)));
         read.add(&[]);
         assert_eq!(read.units(), 21, "an empty page is not free");
-        assert_eq!(Read { of: 1, parts: 0, ..read }.estimate(), Estimate::Over(21), "of one part only the cost so far");
+        assert_eq!(
+            ReadCost { of: 1, parts: 0, ..read }.estimate(),
+            Estimate::Over(21),
+            "of one part only the cost so far"
+        );
     }
 }

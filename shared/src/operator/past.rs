@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
-    delivery::{Delivery, Item},
+    delivery::{Delivery, InboxItem},
     entity::{EntityKey, IdentityHash, Sequence},
     keys::{delivery_range, receipt_row},
     receipt::{Receipt, Settlement},
@@ -53,7 +53,7 @@ impl Past {
 }
 
 #[derive(Debug, Clone)]
-pub struct Settled {
+pub struct SettledPage {
     pub places: BTreeMap<Sequence, Past>,
     /// The first sequence that was read.
     pub from: Sequence,
@@ -70,7 +70,7 @@ impl Operator {
         entity: &EntityKey,
         state: Option<&EntityState>,
         most: usize,
-    ) -> Result<Settled, OperatorError> {
+    ) -> Result<SettledPage, OperatorError> {
         let remembered = match state {
             Some(state) => state.recent.iter().cloned().collect(),
             // Without a row, `head` is unknown, so all receipts are read.
@@ -90,7 +90,7 @@ impl Operator {
         for item in self.standing(entity, from, through).await? {
             let place = places.entry(item.sequence()).or_default();
             place.has_row = true;
-            if let Item::Delivery(unpacked) = item {
+            if let InboxItem::Delivery(unpacked) = item {
                 place.delivery = Some(unpacked.head().clone());
             }
         }
@@ -109,18 +109,18 @@ impl Operator {
         }
         let before = remembered.first().is_some_and(|receipt| receipt.sequence < from);
         let has_older = before || from > Sequence(1) && self.has_others_before(entity, from, &BTreeSet::new()).await?;
-        Ok(Settled { places, from, has_older })
+        Ok(SettledPage { places, from, has_older })
     }
 
     /// Returns the outcomes before the rewind, for those items in `waiting` that were rewound.
     pub(super) async fn again(
         &self,
         entity: &EntityKey,
-        waiting: &[Item],
+        waiting: &[InboxItem],
     ) -> Result<BTreeMap<Sequence, Settlement>, OperatorError> {
-        let identity = |item: &Item| match item {
-            Item::Delivery(unpacked) => Some((unpacked.head().sequence(), unpacked.head().identity_hash())),
-            Item::Void(_) => None,
+        let identity = |item: &InboxItem| match item {
+            InboxItem::Delivery(unpacked) => Some((unpacked.head().sequence(), unpacked.head().identity_hash())),
+            InboxItem::Void(_) => None,
         };
         let here: BTreeMap<Sequence, IdentityHash> = waiting.iter().filter_map(identity).collect();
         let receipts = self.receipts_of(entity, here.values().copied().collect()).await?;
@@ -136,12 +136,12 @@ impl Operator {
         entity: &EntityKey,
         mut from: Sequence,
         through: Sequence,
-    ) -> Result<Vec<Item>, OperatorError> {
+    ) -> Result<Vec<InboxItem>, OperatorError> {
         let mut items = Vec::new();
         while from <= through {
             let page = self.store.query(&delivery_range(entity, from, through, PAGE), PATIENCE).await?;
             for row in &page.rows {
-                items.push(Item::parse(entity, row)?);
+                items.push(InboxItem::parse(entity, row)?);
             }
             match items.last() {
                 Some(last) if page.more => from = last.sequence().next(),
@@ -161,7 +161,7 @@ impl Operator {
         let most = PAGE.min(known.len() as u32 + 1);
         let page = self.store.query(&delivery_range(entity, Sequence(0), place.previous(), most), PATIENCE).await?;
         for row in &page.rows {
-            if !known.contains(&Item::parse(entity, row)?.sequence()) {
+            if !known.contains(&InboxItem::parse(entity, row)?.sequence()) {
                 return Ok(true);
             }
         }

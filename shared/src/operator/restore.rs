@@ -15,15 +15,15 @@ use super::{Operator, OperatorError, PAGE, PATIENCE, TRIES, acts::LOG_RETENTION}
 use crate::{
     engine::{
         drain::{
-            page::{Page, Waiting},
+            page::{InboxPage, WaitingDelivery},
             park::Parking,
-            plan::{Drain, Front, Group, Memory, SettleRequest},
+            plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
         },
         store::StoreError,
     },
     protocol::{
         attempt::Retries,
-        delivery::Item,
+        delivery::InboxItem,
         entity::{EntityKey, Sequence, SourceName},
         format::{CorruptRow, attribute as a},
         inbox::{Settle, Settled, Void, Voided},
@@ -102,12 +102,12 @@ pub struct JobReport {
 
 /// The findings that a restore must store, because the restored rows do not show them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Found {
+pub struct RestoreFindings {
     pub newest: BTreeMap<SourceName, Newest>,
     pub jobs: BTreeMap<String, JobReport>,
 }
 
-impl Found {
+impl RestoreFindings {
     /// Returns the findings that all runs of this restore have stored so far.
     pub fn by(restoring: &RestoreRecord) -> Self {
         let found = restoring.found.as_deref().and_then(|found| serde_json::from_str(found).ok());
@@ -188,7 +188,7 @@ impl Operator {
         mut goes_on: impl FnMut(&str, &Result<Restored, OperatorError>) -> bool,
     ) -> Result<bool, OperatorError> {
         let mut is_whole = true;
-        let found = &Mutex::new(Found::by(restoring));
+        let found = &Mutex::new(RestoreFindings::by(restoring));
         let mut pass = self.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
             // The keys are owned, so that the future can be spawned.
@@ -234,13 +234,13 @@ impl Operator {
         entity: &EntityKey,
         even_if_used: bool,
     ) -> Result<Restored, OperatorError> {
-        let found = Mutex::new(Found::by(restoring));
+        let found = Mutex::new(RestoreFindings::by(restoring));
         self.restore_noting(restoring, entity, even_if_used, &found).await
     }
 
     /// Returns the report on an entity that an earlier run of this restore has finished.
     ///
-    /// The report lacks the findings that [`Found`] has. If a run was killed halfway through the
+    /// The report lacks the findings that [`RestoreFindings`] has. If a run was killed halfway through the
     /// entity, the report counts all parked deliveries, but its other counts cover only the time
     /// after the kill.
     pub async fn restored_before(
@@ -268,7 +268,7 @@ impl Operator {
         restoring: &RestoreRecord,
         entity: &EntityKey,
         even_if_used: bool,
-        found: &Mutex<Found>,
+        found: &Mutex<RestoreFindings>,
     ) -> Result<Restored, OperatorError> {
         let mut report = RestoreReport::default();
         for _ in 0..TRIES {
@@ -296,7 +296,7 @@ impl Operator {
         restoring: &RestoreRecord,
         seen: &EntityState,
         job: Option<&JobState>,
-        found: &Mutex<Found>,
+        found: &Mutex<RestoreFindings>,
         report: &mut RestoreReport,
     ) -> Result<bool, OperatorError> {
         report.was_held |= seen.held.is_some();
@@ -343,7 +343,7 @@ impl Operator {
         &self,
         restoring: &RestoreRecord,
         key: &str,
-        found: &Mutex<Found>,
+        found: &Mutex<RestoreFindings>,
         report: &RestoreReport,
     ) -> Result<(), OperatorError> {
         // The lock is kept until the write has ended, so that concurrent findings do not overwrite each
@@ -369,9 +369,9 @@ impl Operator {
             let range = delivery_range(&seen.entity, from, Sequence(u64::MAX), PAGE);
             let page = self.store.query(&range, PATIENCE).await?;
             for row in &page.rows {
-                let item = Item::parse(&seen.entity, row)?;
+                let item = InboxItem::parse(&seen.entity, row)?;
                 last = item.sequence();
-                if let Item::Delivery(unpacked) = item {
+                if let InboxItem::Delivery(unpacked) = item {
                     let head = unpacked.head();
                     let received_at = head.received_at();
                     let provider = head.provider().map(str::to_owned);
@@ -435,7 +435,7 @@ impl Operator {
         let next = drain.state().next();
         let tail = drain.state().tail;
         // Read the receipts too, because the inbox table may have been copied a moment later.
-        let page = Page::read(&self.store, &entity, next, tail, true).await?;
+        let page = InboxPage::read(&self.store, &entity, next, tail, true).await?;
         drain.read(page);
         if matches!(drain.front_item(), Front::Unread) {
             let purge_at = self.store.env().now() + self.retention;
@@ -452,7 +452,7 @@ impl Operator {
         &self,
         restoring: &RestoreRecord,
         state: &EntityState,
-        waiting: &Waiting,
+        waiting: &WaitingDelivery,
     ) -> Result<(), OperatorError> {
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
         let error = format!("{}, and may have been applied since{failed}", waited_at(restoring));
@@ -467,10 +467,10 @@ impl Operator {
         settlement: Settlement,
     ) -> Result<Option<Lease>, OperatorError> {
         let now = self.store.env().now();
-        let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
+        let attempts = if settlement == Settlement::Parked { drain.tried(DeliveryGroup::ONE) } else { 0 };
         let request = SettleRequest {
             settlement,
-            group: Group::ONE,
+            group: DeliveryGroup::ONE,
             token: lease.token(),
             attempts,
             took: None,
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn restore_findings_keep_newest_delivery_of_each_source() {
-        let mut found = Found::default();
+        let mut found = RestoreFindings::default();
         let source = SourceName::parse("shop").unwrap();
         for (received_at, is_change, newest) in [(2, true, 2), (3, true, 3), (1, false, 3)] {
             let delivery = Newest { provider: None, received_at: Timestamp::from_secs(received_at) };

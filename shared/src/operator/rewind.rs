@@ -4,7 +4,7 @@
 use super::{Operator, OperatorError, PATIENCE, Past};
 use crate::{
     engine::drain::{
-        page::{Page, PageItem},
+        page::{InboxPage, PageItem},
         plan::Memory,
     },
     leases::Guard,
@@ -29,7 +29,7 @@ pub struct Rewinding {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rewound {
+pub enum RewindOutcome {
     Done(Rewinding),
     /// Nothing was changed, because the sequence is not settled. Contains the entity's row.
     NotSettled(EntityState),
@@ -40,7 +40,7 @@ pub enum Rewound {
     Nothing,
 }
 
-impl Rewound {
+impl RewindOutcome {
     fn describe(&self) -> String {
         match self {
             Self::Done(Rewinding { from, through, applied }) => {
@@ -54,10 +54,10 @@ impl Rewound {
 }
 
 impl Operator {
-    pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
+    pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.back_to(entity, &state, from).await? {
-            Ok((rewinding, _)) => Rewound::Done(rewinding),
+            Ok((rewinding, _)) => RewindOutcome::Done(rewinding),
             Err(rewound) => rewound,
         })
     }
@@ -68,7 +68,7 @@ impl Operator {
     /// This method first waits, for up to 30 s, until the entity's lease is free, so that a running
     /// handler can end. Finally it wakes a worker. If the first waiting delivery has failed or
     /// blocks the entity, its attempts are cleared.
-    pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
+    pub async fn rewind(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
         }
@@ -76,10 +76,10 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let rewind = self.rewind_under_lease(entity, from);
-        self.act(entity, LoggedCommand::Rewind, Some(from), rewind, Rewound::describe).await
+        self.act(entity, LoggedCommand::Rewind, Some(from), rewind, RewindOutcome::describe).await
     }
 
-    async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<Rewound, OperatorError> {
+    async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
         let mut guard = self.acquire(entity, "rewind").await?;
         let token = guard.lease().token();
         let prepared = guard.hold(async {
@@ -99,7 +99,7 @@ impl Operator {
         match prepared.await? {
             Ok(Ok((state, rewinding, since))) => {
                 guard.rewind(&state, from, since).await?;
-                Ok(Rewound::Done(rewinding))
+                Ok(RewindOutcome::Done(rewinding))
             }
             Ok(Err(rewound)) => self.nothing_done(guard, Ok(rewound)).await,
             Err(error) => self.nothing_done(guard, Err(error)).await,
@@ -120,7 +120,7 @@ impl Operator {
         if !state.spilled {
             return Ok(());
         }
-        let page = Page::read(&self.store, entity, state.next(), state.next(), true).await?;
+        let page = InboxPage::read(&self.store, entity, state.next(), state.next(), true).await?;
         let front = page.items().next().and_then(PageItem::delivery);
         let before = front.and_then(|delivery| page.receipt(delivery.identity_hash()));
         match before.filter(|receipt| receipt.sequence == state.next()) {
@@ -141,9 +141,9 @@ impl Operator {
         entity: &EntityKey,
         state: &EntityState,
         from: Sequence,
-    ) -> Result<Result<(Rewinding, Timestamp), Rewound>, OperatorError> {
+    ) -> Result<Result<(Rewinding, Timestamp), RewindOutcome>, OperatorError> {
         if from > state.head || from == Sequence(0) {
-            return Ok(Err(Rewound::NotSettled(state.clone())));
+            return Ok(Err(RewindOutcome::NotSettled(state.clone())));
         }
         let most = (state.head.0 - from.0).saturating_add(1);
         let settled = self.settled(entity, Some(state), usize::try_from(most).unwrap_or(usize::MAX)).await?;
@@ -156,12 +156,12 @@ impl Operator {
             place = place.previous();
         }
         if first != Some(from) {
-            return Ok(Err(Rewound::Expired(first)));
+            return Ok(Err(RewindOutcome::Expired(first)));
         }
         let was_applied = |past: &&Past| past.settlement() == Some(Settlement::Applied);
         let applied = settled.places.values().filter(was_applied).count();
         if applied == 0 {
-            return Ok(Err(Rewound::Nothing));
+            return Ok(Err(RewindOutcome::Nothing));
         }
         let arrived = settled.places.values().filter_map(|past| past.delivery.as_ref().map(Delivery::appended_at));
         let since = arrived.min().unwrap_or_else(|| self.store.env().now());
@@ -169,14 +169,15 @@ impl Operator {
     }
 
     /// Ends a rewind. Deliveries that have not run again yet stay settled as before the rewind.
-    pub async fn end_rewind(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
+    pub async fn end_rewind(&self, entity: &EntityKey) -> Result<RewindOutcome, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
-        self.act(entity, LoggedCommand::EndRewind, None, self.end_rewind_under_lease(entity), Rewound::describe).await
+        self.act(entity, LoggedCommand::EndRewind, None, self.end_rewind_under_lease(entity), RewindOutcome::describe)
+            .await
     }
 
-    async fn end_rewind_under_lease(&self, entity: &EntityKey) -> Result<Rewound, OperatorError> {
+    async fn end_rewind_under_lease(&self, entity: &EntityKey) -> Result<RewindOutcome, OperatorError> {
         let mut guard = self.acquire(entity, "end of a rewind").await?;
         let token = guard.lease().token();
         let prepared = guard.hold(async {
@@ -201,23 +202,23 @@ impl Operator {
                 for receipt in decision.dropped.iter().filter(|receipt| receipt.sequence >= decision.first) {
                     self.spill(entity, receipt).await?;
                 }
-                Ok(Rewound::Done(rewinding))
+                Ok(RewindOutcome::Done(rewinding))
             }
-            Ok(None) => self.nothing_done(guard, Ok(Rewound::Nothing)).await,
+            Ok(None) => self.nothing_done(guard, Ok(RewindOutcome::Nothing)).await,
             Err(error) => self.nothing_done(guard, Err(error)).await,
         }
     }
 
     /// Reads the rewound items in front, up to a gap or the first item that was never settled.
-    async fn rewound_items(&self, entity: &EntityKey, state: &EntityState) -> Result<Page, OperatorError> {
-        let mut page = Page::default();
+    async fn rewound_items(&self, entity: &EntityKey, state: &EntityState) -> Result<InboxPage, OperatorError> {
+        let mut page = InboxPage::default();
         loop {
             let read = page.items().len() as u64;
             let from = Sequence(state.next().0 + read);
             if from > state.tail {
                 return Ok(page);
             }
-            page.extend(Page::read(&self.store, entity, from, state.tail, state.spilled).await?);
+            page.extend(InboxPage::read(&self.store, entity, from, state.tail, state.spilled).await?);
             let is_new =
                 |item: &PageItem| item.delivery().is_some_and(|delivery| known(delivery, state, &page).is_none());
             if page.items().len() as u64 == read || page.items().any(is_new) {
@@ -236,7 +237,7 @@ impl Operator {
 /// own. `seen_at` is the time of the last read of the entity's row.
 pub fn as_before(
     state: &EntityState,
-    page: &Page,
+    page: &InboxPage,
     memory: Memory,
     token: FencingToken,
     seen_at: Timestamp,
@@ -281,7 +282,7 @@ pub fn as_before(
     Some((decision, Rewinding { from: first, through, applied }))
 }
 
-fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a Page) -> Option<&'a Receipt> {
+fn known<'a>(delivery: &Delivery, state: &'a EntityState, page: &'a InboxPage) -> Option<&'a Receipt> {
     delivery.repeated_hashes().find_map(|identity| {
         let in_row = state.recent.iter().find(|receipt| receipt.spills() == Some(identity));
         in_row.or_else(|| page.receipt(identity))

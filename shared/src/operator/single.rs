@@ -2,7 +2,7 @@
 
 use super::{Operator, OperatorError, PATIENCE, Parked, ParkedOutcome, parked_outcome};
 use crate::protocol::{
-    delivery::{Delivery, Item, Unpacked},
+    delivery::{Delivery, InboxItem, Unpacked},
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
@@ -83,7 +83,7 @@ impl Operator {
             if row.is_none() {
                 row = self.store.get(&parked_row(entity, place), PATIENCE).await?;
             }
-            let Some(Item::Delivery(unpacked)) = row.map(|row| Item::parse(entity, &row)).transpose()? else {
+            let Some(InboxItem::Delivery(unpacked)) = row.map(|row| InboxItem::parse(entity, &row)).transpose()? else {
                 continue;
             };
             if is_alike(unpacked.head())
@@ -102,7 +102,7 @@ impl Operator {
         let mut found = Vec::new();
         for row in self.store.get_many(&keys, PATIENCE).await? {
             let entity = EntityKey::parse(row.text(a::ENTITY).unwrap_or_default()).map_err(CorruptRow::from)?;
-            if let Item::Delivery(unpacked) = Item::parse(&entity, &row)? {
+            if let InboxItem::Delivery(unpacked) = InboxItem::parse(&entity, &row)? {
                 found.push(unpacked.head().clone());
             }
         }
@@ -139,9 +139,9 @@ impl Operator {
 
     async fn content(&self, entity: &EntityKey, row: Option<&Row>) -> Result<Content, OperatorError> {
         let Some(row) = row else { return Ok(Content::Nothing) };
-        match Item::parse(entity, row)? {
-            Item::Void(_) => Ok(Content::Void),
-            Item::Delivery(unpacked) => self.completed(*unpacked).await,
+        match InboxItem::parse(entity, row)? {
+            InboxItem::Void(_) => Ok(Content::Void),
+            InboxItem::Delivery(unpacked) => self.completed(*unpacked).await,
         }
     }
 

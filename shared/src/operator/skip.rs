@@ -3,9 +3,9 @@
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
     engine::drain::{
-        page::{Page, Waiting},
+        page::{InboxPage, WaitingDelivery},
         park::Parking,
-        plan::{Drain, Front, Group, Memory, SettleRequest},
+        plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
     },
     leases::{Guard, Leases, Terms},
     protocol::{
@@ -20,7 +20,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Skipped {
+pub enum SkipOutcome {
     As(Settlement),
     /// Nothing was changed, because the delivery is not in front. Contains the entity's row.
     NotInFront(EntityState),
@@ -28,7 +28,7 @@ pub enum Skipped {
     NotThereYet,
 }
 
-impl Skipped {
+impl SkipOutcome {
     fn describe(&self) -> String {
         match self {
             Self::As(settlement) => format!("settled as {settlement}"),
@@ -43,27 +43,27 @@ impl Operator {
     ///
     /// This method first waits, for up to 30 s, until the entity's lease is free, so that a running
     /// handler can end. A repeat or a tombstone is settled as such, not parked.
-    pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
+    pub async fn skip(&self, entity: &EntityKey, sequence: Sequence) -> Result<SkipOutcome, OperatorError> {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
         let skip = self.skip_under_lease(entity, sequence);
-        self.act(entity, LoggedCommand::Skip, Some(sequence), skip, Skipped::describe).await
+        self.act(entity, LoggedCommand::Skip, Some(sequence), skip, SkipOutcome::describe).await
     }
 
-    async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<Skipped, OperatorError> {
+    async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<SkipOutcome, OperatorError> {
         let mut guard = self.acquire(entity, "skip").await?;
         let decided = guard.hold(async {
             self.wake_later(entity).await?;
             self.decide(entity, sequence).await
         });
         match decided.await? {
-            Ok(Decided::Settle(settling)) => {
+            Ok(SkipDecision::Settle(settling)) => {
                 let settlement = settling.settlement;
                 self.settle_skipped(guard, settling).await?;
-                Ok(Skipped::As(settlement))
+                Ok(SkipOutcome::As(settlement))
             }
-            Ok(Decided::Nothing(skipped)) => {
+            Ok(SkipDecision::Nothing(skipped)) => {
                 guard.release().await?;
                 Ok(skipped)
             }
@@ -81,16 +81,16 @@ impl Operator {
     }
 
     /// Decides how to settle the item in front. Stores the parked copy if the item must be parked.
-    async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<Decided, OperatorError> {
+    async fn decide(&self, entity: &EntityKey, sequence: Sequence) -> Result<SkipDecision, OperatorError> {
         let seen_at = self.store.env().now();
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         if state.is_empty() || state.next() != sequence {
-            return Ok(Decided::Nothing(Skipped::NotInFront(state)));
+            return Ok(SkipDecision::Nothing(SkipOutcome::NotInFront(state)));
         }
         let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
         let mut drain = Drain::granted(state.clone(), memory);
         loop {
-            drain.read(Page::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
+            drain.read(InboxPage::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
             let settlement = match drain.front_item() {
                 Front::Settled(settlement) => settlement,
                 Front::Tombstone => Settlement::Void,
@@ -103,17 +103,17 @@ impl Operator {
                     }
                     Settlement::Void
                 }
-                Front::Unread => return Ok(Decided::Nothing(Skipped::NotThereYet)),
+                Front::Unread => return Ok(SkipDecision::Nothing(SkipOutcome::NotThereYet)),
                 Front::Delivery(waiting) => {
                     self.park(drain.run_before(waiting.unpacked.head()), waiting).await?;
                     Settlement::Parked
                 }
             };
-            return Ok(Decided::Settle(Settling { state, drain: Box::new(drain), settlement, seen_at }));
+            return Ok(SkipDecision::Settle(SkipSettlement { state, drain: Box::new(drain), settlement, seen_at }));
         }
     }
 
-    async fn park(&self, run_before: Option<FencingToken>, waiting: &Waiting) -> Result<(), OperatorError> {
+    async fn park(&self, run_before: Option<FencingToken>, waiting: &WaitingDelivery) -> Result<(), OperatorError> {
         let error = match &self.reason {
             Some(Reason { by, why }) => format!("skipped by {by}: {why}"),
             None => "skipped".into(),
@@ -122,14 +122,14 @@ impl Operator {
         Ok(parking.park(&self.store, waiting).await?)
     }
 
-    async fn settle_skipped(&self, guard: Guard, settling: Settling) -> Result<(), OperatorError> {
-        let Settling { state, drain, settlement, seen_at } = settling;
+    async fn settle_skipped(&self, guard: Guard, settling: SkipSettlement) -> Result<(), OperatorError> {
+        let SkipSettlement { state, drain, settlement, seen_at } = settling;
         let at = self.store.env().now();
         let token = guard.lease().token();
-        let attempts = if settlement == Settlement::Parked { drain.tried(Group::ONE) } else { 0 };
+        let attempts = if settlement == Settlement::Parked { drain.tried(DeliveryGroup::ONE) } else { 0 };
         let request = SettleRequest {
             settlement,
-            group: Group::ONE,
+            group: DeliveryGroup::ONE,
             token,
             attempts,
             took: None,
@@ -157,12 +157,12 @@ impl Operator {
     }
 }
 
-enum Decided {
-    Settle(Settling),
-    Nothing(Skipped),
+enum SkipDecision {
+    Settle(SkipSettlement),
+    Nothing(SkipOutcome),
 }
 
-struct Settling {
+struct SkipSettlement {
     state: EntityState,
     drain: Box<Drain>,
     settlement: Settlement,

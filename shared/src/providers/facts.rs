@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{describe, rule::Line, signing::Signing};
+use super::{describe, rule::RuleLine, signing::Signing};
 
 /// The contents of a provider's requests, and the provider's behaviour, as far as the functions need them. A location
 /// that begins with a slash is a JSON pointer into the body; any other is the name of a header in lower case. If a field has
@@ -18,7 +18,7 @@ pub struct Reads {
     pub account: &'static [&'static str],
     pub event_time: &'static [&'static str],
     /// Where events hold the entity's id.
-    pub lines: &'static [Line],
+    pub lines: &'static [RuleLine],
     /// The time from the first attempt of a delivery to the last retry, or `None` if the provider does
     /// not document it. Zero if the provider never retries.
     pub horizon: Option<Duration>,
@@ -100,7 +100,7 @@ pub struct Facts {
     /// The signature, if it is an HMAC in a header. The page describes it, and adds the text `signature`.
     pub signing: Option<&'static Signing>,
     pub signature: &'static str,
-    pub signed: Signed,
+    pub signed: SignedParts,
     pub payload: Payload,
     pub resolution: Option<Resolution>,
     /// How long the provider waits for an answer, or `None` if it does not document this.
@@ -119,7 +119,7 @@ pub struct Facts {
 /// The parts of a request that a signature covers. Anybody who has seen a request can change the
 /// parts that are not covered, and send it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Signed {
+pub struct SignedParts {
     pub body: bool,
     /// Set if the signature covers only a checksum of the body, so that another body with the same checksum is
     /// accepted.
@@ -130,7 +130,7 @@ pub struct Signed {
     pub url: bool,
 }
 
-impl Signed {
+impl SignedParts {
     pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
 }
 

@@ -44,7 +44,7 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed, UNDOCUMENTED_HORIZON};
+pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
@@ -52,7 +52,7 @@ pub use json::{has_lone_surrogate, is_pointer, pointer, unreadable, wide};
 pub use paypal::crc32;
 pub use public_key::{RsaKey, sign_by_rsa};
 pub use published::{Address, Keys, NoKeys, Published, Uncertified};
-pub use rule::{Example, Kind, Line, Rule};
+pub use rule::{EntityKind, Example, Rule, RuleLine};
 pub use signature::{Encoding, HashName};
 pub use signing::{Part, Signing, TimePlace};
 #[cfg(feature = "ingest")]
@@ -121,10 +121,10 @@ impl<N: AsRef<str>, V: Into<String>> FromIterator<(N, V)> for Headers {
 
 #[derive(Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(from = "String")]
-pub struct Secret(Form);
+pub struct Secret(SecretForm);
 
 #[derive(Clone, PartialEq, Eq)]
-enum Form {
+enum SecretForm {
     /// The text that the sender's web page shows. The provider's rules derive the key from this text.
     Text(String),
     /// The bytes of the key, decoded from a secret with the prefix `hex:` or `base64:`.
@@ -133,7 +133,7 @@ enum Form {
 
 impl Secret {
     pub fn new(secret: impl Into<String>) -> Self {
-        Self(Form::Text(secret.into()))
+        Self(SecretForm::Text(secret.into()))
     }
 
     /// Decodes a secret that starts with `hex:` or `base64:`, for senders whose key is not text. Any
@@ -147,7 +147,7 @@ impl Secret {
         } else {
             return Ok(self);
         };
-        key.map(|key| Self(Form::Key(key))).ok_or(refused)
+        key.map(|key| Self(SecretForm::Key(key))).ok_or(refused)
     }
 
     /// Returns what makes the secret guessable, or `None` if nothing is known to.
@@ -158,15 +158,15 @@ impl Secret {
 
     pub fn expose(&self) -> &[u8] {
         match &self.0 {
-            Form::Text(text) => text.as_bytes(),
-            Form::Key(key) => key,
+            SecretForm::Text(text) => text.as_bytes(),
+            SecretForm::Key(key) => key,
         }
     }
 
     pub fn text(&self) -> Option<&str> {
         match &self.0 {
-            Form::Text(text) => Some(text),
-            Form::Key(_) => None,
+            SecretForm::Text(text) => Some(text),
+            SecretForm::Key(_) => None,
         }
     }
 }
@@ -321,7 +321,7 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
     /// Returns why this provider cannot verify webhooks with `secret`, or `None` if it can. A Lambda function refuses
     /// to start with such a secret. The default implementation refuses empty secrets.
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
-        signature::Key::of(secret).is_none().then(|| signature::no_key(secret))
+        signature::HmacKey::of(secret).is_none().then(|| signature::no_key(secret))
     }
 
     /// Verifies that the sender signed the request with one of `secrets`. The implementation tries every
@@ -411,7 +411,7 @@ macro_rules! providers {
 
         /// Returns the rows of the shared test cases, of each folder.
         #[cfg(test)]
-        fn rows() -> Vec<tests::rows::Row> {
+        fn rows() -> Vec<tests::rows::ProviderRow> {
             [generic::tests::rows(), $($($module::tests::rows(),)?)*].into_iter().flatten().collect()
         }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Headers, Proof, Provider, Reads, Request, Secret, Signing, Unverified,
-    signature::{self, Key},
+    signature::{self, HmacKey},
 };
 use crate::time::Timestamp;
 
@@ -12,7 +12,7 @@ pub(super) struct Preset {
     pub(super) signing: Signing,
     pub(super) reads: Reads,
     /// Derives the key from a secret.
-    pub(super) key: fn(&Secret) -> Option<Key>,
+    pub(super) key: fn(&Secret) -> Option<HmacKey>,
     /// Returns why a secret is a credential of another kind.
     pub(super) objection: fn(&Secret) -> Option<&'static str>,
     /// Returns whether a verified request is a test request of the sender.
@@ -21,8 +21,13 @@ pub(super) struct Preset {
 
 impl Preset {
     /// A provider whose key is the secret's text, without test requests. `signing` and `reads` are still to be given.
-    pub(super) const PLAIN: Self =
-        Self { signing: Signing::BODY, reads: Reads::DEFAULT, key: Key::of, objection: |_| None, is_ping: |_| false };
+    pub(super) const PLAIN: Self = Self {
+        signing: Signing::BODY,
+        reads: Reads::DEFAULT,
+        key: HmacKey::of,
+        objection: |_| None,
+        is_ping: |_| false,
+    };
 }
 
 impl Provider for Preset {

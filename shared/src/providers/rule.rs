@@ -11,16 +11,16 @@ use super::{
 /// The lines of a rule are tried in order. The first line that applies to the event's topic family
 /// and finds a non-empty value names the entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Line {
+pub struct RuleLine {
     /// The topic families that the line applies to. An empty list means all topic families.
     pub families: &'static [&'static str],
     pub places: &'static [&'static str],
-    pub kind: Kind,
+    pub kind: EntityKind,
 }
 
 /// The kind of an entity, which precedes its id in the entity key: `order` in `order/450789469`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntityKind {
     Named(&'static str),
     Family,
     /// The kind is the value at this JSON pointer. If the value is empty, the line does not
@@ -59,31 +59,31 @@ pub struct Rule {
     pub facts: Facts,
 }
 
-pub(super) struct Found {
+pub(super) struct FoundEntity {
     pub(super) kind: Option<String>,
     pub(super) id: String,
 }
 
-impl Found {
+impl FoundEntity {
     pub(super) fn entity(&self) -> Option<String> {
         Some(format!("{}/{}", self.kind.as_deref()?, self.id))
     }
 }
 
-pub(super) fn find(lines: &[Line], family: &str, body: &[u8]) -> Option<Found> {
-    let is_for = |line: &&Line| line.families.is_empty() || line.families.contains(&family);
+pub(super) fn find(lines: &[RuleLine], family: &str, body: &[u8]) -> Option<FoundEntity> {
+    let is_for = |line: &&RuleLine| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
         let id = || describe::first(body, line.places);
         let (kind, id) = match line.kind {
-            Kind::Named(kind) => (Some(kind.to_owned()), id()?),
-            Kind::Family => (describe::is_known(family).then(|| family.to_owned()), id()?),
-            Kind::At(place) => (Some(describe::first(body, &[place])?), id()?),
-            Kind::Inside { word, marks } => {
+            EntityKind::Named(kind) => (Some(kind.to_owned()), id()?),
+            EntityKind::Family => (describe::is_known(family).then(|| family.to_owned()), id()?),
+            EntityKind::At(place) => (Some(describe::first(body, &[place])?), id()?),
+            EntityKind::Inside { word, marks } => {
                 let id = |place: &&str| Some(inside(&pointer(body, place)?, marks)?.to_owned());
                 (Some(word.to_owned()), line.places.iter().find_map(id)?)
             }
         };
-        Some(Found { kind, id })
+        Some(FoundEntity { kind, id })
     })
 }
 
@@ -96,10 +96,14 @@ fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    const LINES: &[Line] = &[
-        Line { families: &["refunds", "returns"], places: &["/order_id", "/order/id"], kind: Kind::Named("order") },
-        Line { families: &[], places: &["/object/id"], kind: Kind::At("/object/kind") },
-        Line { families: &[], places: &["/id"], kind: Kind::Family },
+    const LINES: &[RuleLine] = &[
+        RuleLine {
+            families: &["refunds", "returns"],
+            places: &["/order_id", "/order/id"],
+            kind: EntityKind::Named("order"),
+        },
+        RuleLine { families: &[], places: &["/object/id"], kind: EntityKind::At("/object/kind") },
+        RuleLine { families: &[], places: &["/id"], kind: EntityKind::Family },
     ];
 
     fn entity(family: &str, body: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 //!
 //! A signature is compared with the HMAC under every configured key, in constant time, even after
 //! one key has matched. So the time that this takes reveals neither bytes of the HMAC nor which key
-//! matched. An empty secret never becomes a [`Key`], so no signature is valid under it.
+//! matched. An empty secret never becomes a [`HmacKey`], so no signature is valid under it.
 
 use base64::{
     Engine, alphabet,
@@ -28,7 +28,7 @@ pub enum HashName {
 }
 
 impl HashName {
-    pub(super) fn hmac(self, key: &Key, parts: &[&[u8]]) -> Vec<u8> {
+    pub(super) fn hmac(self, key: &HmacKey, parts: &[&[u8]]) -> Vec<u8> {
         match self {
             Self::Sha1 => hmac_with::<Hmac<Sha1>>(key, parts),
             Self::Sha256 => hmac_with::<Hmac<Sha256>>(key, parts),
@@ -38,14 +38,15 @@ impl HashName {
 }
 
 /// Returns the HMAC-SHA256 of a message under each of `keys`. The message comes in pieces.
-pub(super) fn hmacs_of_pieces(keys: &[Key], pieces: impl Iterator<Item = Bytes>) -> Vec<Vec<u8>> {
-    let new = |key: &Key| <Hmac<Sha256> as KeyInit>::new_from_slice(&key.0).expect("an HMAC takes keys of any length");
+pub(super) fn hmacs_of_pieces(keys: &[HmacKey], pieces: impl Iterator<Item = Bytes>) -> Vec<Vec<u8>> {
+    let new =
+        |key: &HmacKey| <Hmac<Sha256> as KeyInit>::new_from_slice(&key.0).expect("an HMAC takes keys of any length");
     let mut macs: Vec<_> = keys.iter().map(new).collect();
     pieces.for_each(|piece| macs.iter_mut().for_each(|mac| mac.update(&piece)));
     macs.into_iter().map(|mac| mac.finalize().into_bytes().to_vec()).collect()
 }
 
-fn hmac_with<M: Mac + KeyInit>(key: &Key, parts: &[&[u8]]) -> Vec<u8> {
+fn hmac_with<M: Mac + KeyInit>(key: &HmacKey, parts: &[&[u8]]) -> Vec<u8> {
     let mut mac = <M as KeyInit>::new_from_slice(&key.0).expect("an HMAC takes keys of any length");
     for part in parts {
         mac.update(part);
@@ -92,7 +93,7 @@ impl Encoding {
 }
 
 #[derive(Clone)]
-pub(super) struct Key(Vec<u8>);
+pub(super) struct HmacKey(Vec<u8>);
 
 /// Returns why no HMAC key can be made of `secret`.
 pub(super) fn no_key(secret: &Secret) -> &'static str {
@@ -109,10 +110,10 @@ pub(super) fn objection(secret: &Secret, prefixes: &[&str], reason: &'static str
     if prefixes.iter().any(|prefix| secret.expose().starts_with(prefix.as_bytes())) {
         return Some(reason);
     }
-    Key::of(secret).is_none().then(|| no_key(secret))
+    HmacKey::of(secret).is_none().then(|| no_key(secret))
 }
 
-impl Key {
+impl HmacKey {
     pub(super) fn of(secret: &Secret) -> Option<Self> {
         Self::new(secret.expose())
     }
@@ -128,7 +129,7 @@ impl Key {
 /// time taken does not reveal which key matched.
 pub(super) fn check(
     hash: HashName,
-    keys: impl Iterator<Item = Key>,
+    keys: impl Iterator<Item = HmacKey>,
     parts: &[&[u8]],
     claimed: &[Vec<u8>],
 ) -> Result<(), Unverified> {
@@ -159,7 +160,7 @@ mod tests {
     /// The vectors are test case 2 of RFC 4231 for SHA-2, and the same input in RFC 2202 for SHA-1.
     #[test]
     fn hmac_matches_published_vectors() {
-        let key = Key::new("Jefe").unwrap();
+        let key = HmacKey::new("Jefe").unwrap();
         let hex = |hash: HashName| Encoding::Hex.encode(&hash.hmac(&key, &[b"what do ya want ", b"for nothing?"]));
         assert_eq!(hex(HashName::Sha1), "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79");
         assert_eq!(hex(HashName::Sha256), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
@@ -172,9 +173,9 @@ mod tests {
 
     #[test]
     fn empty_or_all_zero_key_is_refused() {
-        assert!(Key::new("").is_none());
-        assert!(Key::new("\0\0").is_none());
-        assert!(Key::new("\0a").is_some());
+        assert!(HmacKey::new("").is_none());
+        assert!(HmacKey::new("\0\0").is_none());
+        assert!(HmacKey::new("\0a").is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::{
     Encoding, HashName, Headers, Proof, Request, Unverified, event_time,
-    signature::{self, Key},
+    signature::{self, HmacKey},
 };
 use crate::time::Timestamp;
 
@@ -73,7 +73,11 @@ impl Signing {
     }
 
     /// Verifies that one of `keys` made a signature of the request.
-    pub(super) fn verify(&self, request: Request<'_>, keys: impl Iterator<Item = Key>) -> Result<Proof, Unverified> {
+    pub(super) fn verify(
+        &self,
+        request: Request<'_>,
+        keys: impl Iterator<Item = HmacKey>,
+    ) -> Result<Proof, Unverified> {
         let name = self.name();
         let value = request.headers.required(&name)?;
         let time = self.time(&name, request.headers)?;
@@ -92,7 +96,7 @@ impl Signing {
     }
 
     /// Signs `body`. A signed header that `headers` lacks is signed as empty, and returned with an empty value.
-    pub(super) fn sign(&self, headers: &Headers, body: &[u8], key: &Key, now: Timestamp) -> Vec<(String, String)> {
+    pub(super) fn sign(&self, headers: &Headers, body: &[u8], key: &HmacKey, now: Timestamp) -> Vec<(String, String)> {
         let time = signature::seconds_text(now);
         let mut sent = Vec::new();
         if let Some(TimePlace::Header(name)) = &self.time {

@@ -6,7 +6,7 @@
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
-use super::{Headers, Secret, Unverified, signature::Key};
+use super::{Headers, Secret, Unverified, signature::HmacKey};
 
 const NAME: &str = "token";
 
@@ -19,7 +19,7 @@ pub(super) fn check(headers: &Headers, secrets: &[Secret]) -> Result<(), Unverif
     // Hashes have equal lengths, so the time does not reveal the secret's length.
     let sent = Sha256::digest(&sent);
     let mut matches = Choice::from(0);
-    for secret in secrets.iter().filter(|secret| Key::of(secret).is_some()) {
+    for secret in secrets.iter().filter(|secret| HmacKey::of(secret).is_some()) {
         matches |= Sha256::digest(secret.expose()).as_slice().ct_eq(sent.as_slice());
     }
     if matches.into() { Ok(()) } else { Err(Unverified::Mismatch) }
@@ -33,7 +33,7 @@ pub(super) fn query(secret: &Secret) -> Option<String> {
             _ => query.push_str(&format!("%{byte:02X}")),
         }
     }
-    Key::of(secret).map(|_| query)
+    HmacKey::of(secret).map(|_| query)
 }
 
 fn sent(headers: &Headers) -> Option<Vec<u8>> {

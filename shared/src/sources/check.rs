@@ -12,8 +12,8 @@ use super::{
     destination::{self, Destination},
     invocation, origin,
     provider::{AnyProvider, Registry},
-    retry::Retry,
-    table::{ByName, Table},
+    retry::RetryEntry,
+    table::{ByName, StrictTable},
     template::{InvalidTemplate, Template},
 };
 use crate::{
@@ -33,8 +33,8 @@ pub(super) struct SourcesForm {
     /// The URL of the document's JSON schema, which editors use.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
-    pub(super) origin: Option<Table<origin::OriginEntry>>,
-    pub(super) sources: ByName<Table<SourceEntry>>,
+    pub(super) origin: Option<StrictTable<origin::OriginEntry>>,
+    pub(super) sources: ByName<StrictTable<SourceEntry>>,
 }
 
 #[derive(Deserialize)]
@@ -50,7 +50,7 @@ pub(super) struct SourceEntry {
     #[serde(default, deserialize_with = "duration")]
     tolerance: Option<Duration>,
     #[cfg(any(test, feature = "verify"))]
-    topics: Option<Table<Topics>>,
+    topics: Option<StrictTable<Topics>>,
     /// Only ingest filters topics; a worker accepts the field and ignores it.
     #[cfg(not(any(test, feature = "verify")))]
     #[serde(default, rename = "topics")]
@@ -61,7 +61,7 @@ pub(super) struct SourceEntry {
     #[serde(default, deserialize_with = "duration")]
     handler_timeout: Option<Duration>,
     #[serde(default)]
-    retry: Table<Retry>,
+    retry: StrictTable<RetryEntry>,
     #[serde(default)]
     on_failure: OnFailure,
     /// Every build checks this field, but only the ingest function uses it.
@@ -74,10 +74,10 @@ pub(super) struct SourceEntry {
     stale: Stale,
     #[serde(default)]
     paused: bool,
-    generic: Option<Table<Generic>>,
+    generic: Option<StrictTable<Generic>>,
     url: Option<String>,
-    forward: Option<Table<destination::DestinationEntry>>,
-    invoke: Option<Table<invocation::FunctionEntry>>,
+    forward: Option<StrictTable<destination::DestinationEntry>>,
+    invoke: Option<StrictTable<invocation::FunctionEntry>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -143,10 +143,10 @@ impl Templates {
 
 impl Source {
     pub(super) fn check(name: SourceName, entry: SourceEntry, registry: Registry) -> Result<Self, String> {
-        let generic = entry.generic.map(|Table(generic)| generic);
+        let generic = entry.generic.map(|StrictTable(generic)| generic);
         let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
         #[cfg(any(test, feature = "verify"))]
-        let topics = entry.topics.map(|Table(topics)| topics);
+        let topics = entry.topics.map(|StrictTable(topics)| topics);
         #[cfg(any(test, feature = "verify"))]
         if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
@@ -181,8 +181,8 @@ impl Source {
             linger,
             stale: entry.stale,
             is_paused: entry.paused,
-            forward: forward.map(|Table(forward)| Destination::check(forward)).transpose()?,
-            invoke: invoke.map(|Table(invoke)| Function::check(invoke)).transpose()?,
+            forward: forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?,
+            invoke: invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?,
             name,
             provider_name: entry.provider,
             provider,

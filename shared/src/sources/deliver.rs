@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::table::Table;
+use super::table::StrictTable;
 use crate::protocol::{attempt::RetryPolicy, state::LARGEST_GROUP};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -59,7 +59,7 @@ pub const LONGEST_LINGER: Duration = Duration::from_secs(60);
 #[serde(untagged, expecting = "`deliver` is `each`, `latest` or a table such as { up_to = 10 }")]
 pub(super) enum DeliverEntry {
     Word(Word),
-    Group(Table<GroupEntry>),
+    Group(StrictTable<GroupEntry>),
 }
 
 #[derive(Deserialize)]
@@ -80,7 +80,7 @@ impl DeliverEntry {
         match self {
             Self::Word(Word::Each) => Ok(Deliver::Each),
             Self::Word(Word::Latest) => Ok(Deliver::Latest),
-            Self::Group(Table(GroupEntry { up_to: most @ 2..=LARGEST_GROUP })) => Ok(Deliver::UpTo(most)),
+            Self::Group(StrictTable(GroupEntry { up_to: most @ 2..=LARGEST_GROUP })) => Ok(Deliver::UpTo(most)),
             Self::Group(_) => Err(format!("`deliver.up_to` must be 2 to {LARGEST_GROUP}")),
         }
     }

@@ -55,7 +55,7 @@ const INITIALISING: Duration = Duration::from_secs(8);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-pub trait Document: Send + Sync + 'static {
+pub trait SourcesDocument: Send + Sync + 'static {
     /// Reads the document once. An error contains no value of the document.
     fn read(&self) -> BoxFuture<'_, Result<String, String>>;
 
@@ -66,11 +66,11 @@ pub trait Document: Send + Sync + 'static {
 
 /// The sources in use, which may change while the function runs. Clones share them.
 #[derive(Clone)]
-pub struct LiveSources(Arc<Shared>);
+pub struct LiveSources(Arc<SharedSources>);
 
-struct Shared {
+struct SharedSources {
     state: Mutex<LiveState>,
-    origin: Option<Origin>,
+    origin: Option<LiveDocument>,
 }
 
 /// The sources in use, and what is known about reads of their document. Each `Duration` is a time on the
@@ -89,8 +89,8 @@ struct LiveState {
     in_vain: u32,
 }
 
-struct Origin {
-    document: Box<dyn Document>,
+struct LiveDocument {
+    document: Box<dyn SourcesDocument>,
     env: Env,
     observer: Arc<dyn Observer>,
     demand: OnceLock<Demand>,
@@ -100,7 +100,7 @@ struct Origin {
 type Demand = Box<dyn Fn(&Sources) -> Result<(), String> + Send + Sync>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Newest {
+pub enum NewestDocument {
     /// A recent read confirmed the document in use. A read counts as recent for [`SPACING`]. This time
     /// grows up to [`REFRESH`] while reads find no change.
     Known,
@@ -109,7 +109,7 @@ pub enum Newest {
 }
 
 #[derive(Debug, Clone)]
-pub enum Found {
+pub enum SourceLookup {
     Source(Arc<Source>),
     /// The newest document does not contain the source.
     Gone,
@@ -119,14 +119,18 @@ pub enum Found {
 
 impl LiveSources {
     pub fn fixed(sources: Arc<Sources>) -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(LiveState::of(sources)), origin: None }))
+        Self(Arc::new(SharedSources { state: Mutex::new(LiveState::of(sources)), origin: None }))
     }
 
     /// Reads `document` for the first time. The error says that the document could not be read within
-    /// [`Document::patience`], or is invalid. The error contains no value of the document.
-    pub async fn open(document: Box<dyn Document>, env: Env, observer: Arc<dyn Observer>) -> Result<Self, String> {
+    /// [`SourcesDocument::patience`], or is invalid. The error contains no value of the document.
+    pub async fn open(
+        document: Box<dyn SourcesDocument>,
+        env: Env,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, String> {
         let state = Mutex::new(LiveState::of(Arc::default()));
-        let origin = Origin { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
+        let origin = LiveDocument { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
         let give_up = origin.env.monotonic() + origin.document.patience();
         let mut wait = PATIENCE;
         loop {
@@ -135,7 +139,7 @@ impl LiveSources {
                 Ok(text) => {
                     let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
                     lock(&state).take(sources, text, begun);
-                    return Ok(Self(Arc::new(Shared { state, origin: Some(origin) })));
+                    return Ok(Self(Arc::new(SharedSources { state, origin: Some(origin) })));
                 }
                 Err(refused) => refused,
             };
@@ -199,8 +203,8 @@ impl LiveSources {
 
     /// Reads the document for a request that only a newer document could accept. If the last read began less than
     /// [`SPACING`] ago, only waits for that read. This limit grows while such reads find no change.
-    pub async fn newest(&self) -> Newest {
-        let Some(origin) = &self.0.origin else { return Newest::Known };
+    pub async fn newest(&self) -> NewestDocument {
+        let Some(origin) = &self.0.origin else { return NewestDocument::Known };
         let (since_tried, spacing) = {
             let state = self.0.lock();
             (origin.env.monotonic().saturating_sub(state.tried), state.spacing())
@@ -215,25 +219,25 @@ impl LiveSources {
         };
         let asked = origin.env.monotonic();
         if origin.env.within(PATIENCE, reading).await.is_none() {
-            return Newest::Unknown;
+            return NewestDocument::Unknown;
         }
         let state = self.0.lock();
-        if state.read + state.spacing() >= asked { Newest::Known } else { Newest::Unknown }
+        if state.read + state.spacing() >= asked { NewestDocument::Known } else { NewestDocument::Unknown }
     }
 
     /// Looks up the source of a delivery. Another instance, perhaps with a newer document, accepted the delivery at
     /// `since` by its own clock. A missing source counts as gone only if the document was read after this call began,
     /// or later than [`CLOCKS_APART`] after `since`. Otherwise this method reads the document again. It also does so
     /// for a paused source, which may have been resumed, if the last read is not recent.
-    pub async fn find(&self, name: &SourceName, since: Timestamp) -> Found {
+    pub async fn find(&self, name: &SourceName, since: Timestamp) -> SourceLookup {
         let asked = self.0.origin.as_ref().map(|origin| origin.env.monotonic()).unwrap_or_default();
         let known = || {
             let state = self.0.lock();
             let is_newer = state.read >= asked || state.read_at >= since + CLOCKS_APART;
             match state.sources.get(name.as_str()) {
-                Some(source) => Found::Source(source.clone()),
-                None if self.0.origin.is_none() || is_newer => Found::Gone,
-                None => Found::Unknown,
+                Some(source) => SourceLookup::Source(source.clone()),
+                None if self.0.origin.is_none() || is_newer => SourceLookup::Gone,
+                None => SourceLookup::Unknown,
             }
         };
         let found = known();
@@ -243,9 +247,9 @@ impl LiveSources {
             (asked.saturating_sub(state.tried) < SPACING, state.trouble.is_some())
         };
         let is_due = match &found {
-            Found::Source(source) => source.is_paused && !is_recent,
-            Found::Gone => false,
-            Found::Unknown => !is_troubled || !is_recent,
+            SourceLookup::Source(source) => source.is_paused && !is_recent,
+            SourceLookup::Gone => false,
+            SourceLookup::Unknown => !is_troubled || !is_recent,
         };
         if !is_due {
             return found;
@@ -282,12 +286,12 @@ impl LiveSources {
         let read = read.and_then(|text| self.judge(origin, text));
         let mut state = self.0.lock();
         match read {
-            Ok(Judged::Same) => {
+            Ok(DocumentJudgement::Same) => {
                 (state.read, state.read_at) = (begun.monotonic, begun.at);
                 state.trouble = None;
                 state.in_vain += u32::from(cause == Cause::Unverified);
             }
-            Ok(Judged::New(sources, text)) => {
+            Ok(DocumentJudgement::New(sources, text)) => {
                 state.take(sources, text, begun);
                 let count = state.sources.iter().count();
                 drop(state);
@@ -303,13 +307,13 @@ impl LiveSources {
         }
     }
 
-    fn judge(&self, origin: &Origin, text: String) -> Result<Judged, String> {
+    fn judge(&self, origin: &LiveDocument, text: String) -> Result<DocumentJudgement, String> {
         if self.0.lock().text == text {
-            return Ok(Judged::Same);
+            return Ok(DocumentJudgement::Same);
         }
         let sources = Sources::parse(&text).map_err(|error| error.to_string())?;
         origin.demand.get().map_or(Ok(()), |demand| demand(&sources))?;
-        Ok(Judged::New(sources, text))
+        Ok(DocumentJudgement::New(sources, text))
     }
 }
 
@@ -320,7 +324,7 @@ enum Cause {
     Unverified,
 }
 
-enum Judged {
+enum DocumentJudgement {
     Same,
     New(Sources, String),
 }
@@ -336,7 +340,7 @@ impl ReadStart {
     }
 }
 
-impl Origin {
+impl LiveDocument {
     async fn read(&self) -> Result<String, String> {
         let read = self.env.within(READ_TIMEOUT, self.document.read()).await;
         read.unwrap_or_else(|| Err("no answer in time".to_owned()))
@@ -372,7 +376,7 @@ impl LiveState {
     }
 }
 
-impl Shared {
+impl SharedSources {
     fn lock(&self) -> MutexGuard<'_, LiveState> {
         lock(&self.state)
     }

@@ -11,7 +11,7 @@ use crate::{
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Retry {
+pub(super) struct RetryEntry {
     attempts: Option<u32>,
     #[serde(default, deserialize_with = "duration")]
     first: Option<Duration>,
@@ -29,7 +29,7 @@ pub(super) struct Retry {
 /// retention of rows.
 pub const LONGEST_RETRIED: Duration = Duration::from_secs(30 * 86_400);
 
-impl Retry {
+impl RetryEntry {
     pub(super) fn check(&self) -> Result<RetryPolicy, String> {
         let allowed = |attempts| u16::try_from(attempts).ok().filter(|attempts| (1..=MOST_FAILURES).contains(attempts));
         let attempts = match self.attempts {

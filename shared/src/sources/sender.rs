@@ -125,7 +125,7 @@ impl Source {
     ///
     /// A delivery without a topic is never ignored: its body may be unreadable. If the source does not take the topic
     /// `unknown`, such a delivery goes to [`EntityKey::unrouted`] too.
-    pub fn receive(&self, request: Request<'_>, now: Timestamp) -> Received {
+    pub fn receive(&self, request: Request<'_>, now: Timestamp) -> ReceivedWebhook {
         let described = self.provider().describe(request);
         let is_taken = self.takes(&described.topic);
         let entity = match is_taken || described.has_topic() {
@@ -152,7 +152,7 @@ impl Source {
             content_type: request.headers.get("content-type").map(str::to_owned),
             body: request.body.to_vec().into(),
         };
-        Received { incoming, unrouted, is_ignored }
+        ReceivedWebhook { incoming, unrouted, is_ignored }
     }
 
     /// Returns why a webhook without a topic is neither handled nor ignored.
@@ -206,7 +206,7 @@ fn unreadable(body: &[u8], reason: String) -> String {
 
 /// A verified webhook as a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedWebhook {
     pub incoming: Incoming,
     /// Why the delivery belongs to no entity. `None` if it belongs to one.
     pub unrouted: Option<String>,

@@ -12,25 +12,25 @@ use crate::protocol::entity::SourceName;
 /// A table whose fields are read by name. Code derived by serde would also accept a list, and read the
 /// fields by position.
 #[derive(Default)]
-pub(super) struct Table<T>(pub(super) T);
+pub(super) struct StrictTable<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictTable<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ByName<T>(PhantomData<T>);
+        struct TableVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for ByName<T> {
-            type Value = Table<T>;
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
+            type Value = StrictTable<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a table")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Table)
+                T::deserialize(MapAccessDeserializer::new(map)).map(StrictTable)
             }
         }
 
-        deserializer.deserialize_map(ByName(PhantomData))
+        deserializer.deserialize_map(TableVisitor(PhantomData))
     }
 }
 
@@ -39,9 +39,9 @@ pub(super) struct ByName<T>(pub(super) BTreeMap<String, T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Names<T>(PhantomData<T>);
+        struct TablesVisitor<T>(PhantomData<T>);
 
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Names<T> {
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for TablesVisitor<T> {
             type Value = ByName<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +61,6 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
             }
         }
 
-        deserializer.deserialize_map(Names(PhantomData))
+        deserializer.deserialize_map(TablesVisitor(PhantomData))
     }
 }

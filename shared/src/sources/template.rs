@@ -16,10 +16,10 @@ use crate::{
 /// to some topics (`refunds/*:/order_id`). A template without fields is the key of one entity
 /// for all deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template(Vec<Segment>);
+pub struct Template(Vec<TemplateSegment>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Segment {
+enum TemplateSegment {
     Text(String),
     Field {
         name: String,
@@ -51,7 +51,7 @@ pub enum InvalidTemplate {
     Reserved,
 }
 
-impl Segment {
+impl TemplateSegment {
     fn field(text: &str) -> Option<Self> {
         let all = |name: String| Some(Self::Field { name, topics: None });
         if FIELDS.contains(&text) || (text.starts_with('/') && text.len() > 1) {
@@ -74,23 +74,23 @@ impl Template {
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             if at > 0 {
-                segments.push(Segment::Text(rest[..at].to_owned()));
+                segments.push(TemplateSegment::Text(rest[..at].to_owned()));
             }
             let inside = rest[at..].strip_prefix('{').ok_or(InvalidTemplate::Brace)?;
             let (field, behind) = inside.split_once('}').ok_or(InvalidTemplate::Brace)?;
-            let segment = Segment::field(field).ok_or_else(|| {
+            let segment = TemplateSegment::field(field).ok_or_else(|| {
                 if field.contains('{') { InvalidTemplate::Brace } else { InvalidTemplate::Field(field.to_owned()) }
             })?;
             segments.push(segment);
             rest = behind;
         }
         if !rest.is_empty() {
-            segments.push(Segment::Text(rest.to_owned()));
+            segments.push(TemplateSegment::Text(rest.to_owned()));
         }
-        if matches!(segments.first(), Some(Segment::Text(text)) if text.starts_with(JOBS)) {
+        if matches!(segments.first(), Some(TemplateSegment::Text(text)) if text.starts_with(JOBS)) {
             return Err(InvalidTemplate::Reserved);
         }
-        if segments.iter().all(|segment| matches!(segment, Segment::Text(_))) {
+        if segments.iter().all(|segment| matches!(segment, TemplateSegment::Text(_))) {
             EntityKey::parse(text)?;
         }
         let template = Self(segments);
@@ -101,11 +101,11 @@ impl Template {
     fn objection(&self) -> Option<InvalidTemplate> {
         self.0.iter().find_map(|segment| match segment {
             // A key with one letter on each side is as valid as the text.
-            Segment::Text(text) => match EntityKey::parse(&format!("a/{text}a")) {
+            TemplateSegment::Text(text) => match EntityKey::parse(&format!("a/{text}a")) {
                 Ok(_) | Err(InvalidEntityKey::Unnamed | InvalidEntityKey::TooLong(_)) => None,
                 Err(error) => Some(InvalidTemplate::Text(error)),
             },
-            Segment::Field { name, .. } => {
+            TemplateSegment::Field { name, .. } => {
                 let header = name.strip_prefix(HEADER)?.strip_prefix(':')?;
                 http::HeaderName::try_from(header).err().map(|_| InvalidTemplate::Header(header.to_owned()))
             }
@@ -124,8 +124,8 @@ impl Template {
 
     pub fn always_has_a_value(&self) -> bool {
         self.0.iter().all(|segment| match segment {
-            Segment::Text(_) => true,
-            Segment::Field { name, topics } => {
+            TemplateSegment::Text(_) => true,
+            TemplateSegment::Field { name, topics } => {
                 matches!(name.as_str(), "source" | "provider" | "topic")
                     && topics.as_deref().is_none_or(|topics| topics.bytes().all(|byte| byte == b'*'))
             }
@@ -138,9 +138,9 @@ impl Template {
         let mut text = String::new();
         for segment in &self.0 {
             match segment {
-                Segment::Text(literal) => text.push_str(literal),
-                Segment::Field { topics: Some(topics), .. } if !topics::fits(topics, topic) => return None,
-                Segment::Field { name, .. } => text.push_str(&value(name).filter(|value| !value.is_empty())?),
+                TemplateSegment::Text(literal) => text.push_str(literal),
+                TemplateSegment::Field { topics: Some(topics), .. } if !topics::fits(topics, topic) => return None,
+                TemplateSegment::Field { name, .. } => text.push_str(&value(name).filter(|value| !value.is_empty())?),
             }
         }
         Some(text)
@@ -151,9 +151,9 @@ impl Template {
 impl std::fmt::Display for Template {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.iter().try_for_each(|segment| match segment {
-            Segment::Text(text) => f.write_str(text),
-            Segment::Field { name, topics: None } => write!(f, "{{{name}}}"),
-            Segment::Field { name, topics: Some(topics) } => write!(f, "{{{topics}:{name}}}"),
+            TemplateSegment::Text(text) => f.write_str(text),
+            TemplateSegment::Field { name, topics: None } => write!(f, "{{{name}}}"),
+            TemplateSegment::Field { name, topics: Some(topics) } => write!(f, "{{{topics}:{name}}}"),
         })
     }
 }

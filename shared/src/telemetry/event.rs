@@ -47,7 +47,7 @@ pub enum Event<'a> {
     Refused {
         /// The source that the request's URL names. `None` if no such source is configured.
         source: Option<&'a SourceName>,
-        refusal: Refusal,
+        refusal: IngestRefusal,
         /// A sentence that quotes neither body nor signature.
         reason: &'a str,
         /// The number of consecutive failures after which the provider disables the endpoint, if it is known.
@@ -144,7 +144,7 @@ pub enum Event<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum IngestRefusal {
     /// The signature is missing, unreadable or wrong, or its time is too far from now.
     NotVerified,
     NoSecret,
@@ -164,7 +164,7 @@ pub enum Refusal {
     WrongEvent,
 }
 
-impl Refusal {
+impl IngestRefusal {
     /// Returns the message of the log line, which is also the value of the metrics' dimension `outcome`.
     pub fn as_str(self) -> &'static str {
         match self {

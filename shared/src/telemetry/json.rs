@@ -15,12 +15,12 @@ use super::metric::{Dimensions, Metric, Scope};
 use crate::{protocol::format::visible, time::Timestamp};
 
 #[derive(Debug)]
-pub(super) struct Counting {
+pub(super) struct MetricsSettings {
     pub(super) namespace: String,
     pub(super) detailed: bool,
 }
 
-impl Counting {
+impl MetricsSettings {
     pub(super) fn counts(&self, metric: Metric) -> bool {
         self.detailed || metric.scope() != Scope::Detailed
     }
@@ -69,7 +69,7 @@ impl Json {
     /// Adds all metrics as values, and declares those that CloudWatch counts.
     pub(super) fn metrics(
         &mut self,
-        counting: &Counting,
+        counting: &MetricsSettings,
         at: Timestamp,
         metrics: &[(Metric, u64)],
         dimensions: Option<Dimensions<'_>>,
@@ -162,7 +162,7 @@ mod tests {
 
     fn declared(metrics: &[(Metric, u64)]) -> Value {
         let at = Timestamp::from_millis(7);
-        let counting = Counting { namespace: "Shop".into(), detailed: false };
+        let counting = MetricsSettings { namespace: "Shop".into(), detailed: false };
         let mut line = Json::new(Level::INFO, "settled", at);
         line.metrics(&counting, at, metrics, Some(Dimensions { source: "shop", outcome: "applied" }));
         serde_json::from_str(&line.end()).unwrap()

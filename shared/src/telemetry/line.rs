@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 use tracing::Level;
 
 use super::{
-    event::{Event, Refusal, RequeueReason, Swept},
+    event::{Event, IngestRefusal, RequeueReason, Swept},
     metric::{Dimensions, Metric},
 };
 use crate::protocol::{
@@ -17,10 +17,10 @@ use crate::protocol::{
 use crate::time::Timestamp;
 
 #[derive(Debug)]
-pub(super) struct Line<'a> {
+pub(super) struct LogLine<'a> {
     pub(super) level: Level,
     pub(super) message: &'static str,
-    pub(super) fields: Vec<(&'static str, Field<'a>)>,
+    pub(super) fields: Vec<(&'static str, FieldValue<'a>)>,
     pub(super) metrics: Vec<(Metric, u64)>,
     pub(super) dimensions: Option<Dimensions<'a>>,
     pub(super) measures: Measures<'a>,
@@ -33,7 +33,7 @@ pub(super) const MEASURED: &str = "measured";
 const NO_SOURCE: &str = "(none)";
 
 #[derive(Debug)]
-pub(super) enum Field<'a> {
+pub(super) enum FieldValue<'a> {
     Text(Cow<'a, str>),
     Number(u64),
 }
@@ -59,18 +59,18 @@ fn level_of(reason: RequeueReason) -> Level {
     if matches!(reason, Drained | Retry | BreakerOpen | Paused) { Level::DEBUG } else { Level::INFO }
 }
 
-impl<'a> Line<'a> {
+impl<'a> LogLine<'a> {
     fn new(level: Level, message: &'static str) -> Self {
         Self { level, message, fields: Vec::new(), metrics: Vec::new(), dimensions: None, measures: Measures::Own }
     }
 
     fn text(mut self, name: &'static str, text: impl Into<Cow<'a, str>>) -> Self {
-        self.fields.push((name, Field::Text(text.into())));
+        self.fields.push((name, FieldValue::Text(text.into())));
         self
     }
 
     fn number(mut self, name: &'static str, number: u64) -> Self {
-        self.fields.push((name, Field::Number(number)));
+        self.fields.push((name, FieldValue::Number(number)));
         self
     }
 
@@ -114,13 +114,13 @@ impl<'a> Line<'a> {
         Self { metrics, ..Self::new(Level::INFO, MEASURED) }
     }
 
-    pub(super) fn of_refusals(source: Option<&'a str>, refusal: Refusal, count: u64) -> Self {
+    pub(super) fn of_refusals(source: Option<&'a str>, refusal: IngestRefusal, count: u64) -> Self {
         // Anybody can invent a source's name or open the URL in a browser, so these refusals are
         // not warnings.
         let is_failure = source.is_some() && refusal.is_failure();
         let level = match refusal {
             // Only a mistake in the deployment causes it.
-            Refusal::WrongEvent => Level::ERROR,
+            IngestRefusal::WrongEvent => Level::ERROR,
             _ if is_failure => Level::WARN,
             _ => Level::INFO,
         };

@@ -18,8 +18,8 @@ use super::refusals::Refusals;
 use super::{
     Observer,
     event::Event,
-    json::{Counting, Json},
-    line::{Field, Line, MEASURED, Measures, millis},
+    json::{Json, MetricsSettings},
+    line::{FieldValue, LogLine, MEASURED, Measures, millis},
     metric::{Metric, NAMESPACE},
 };
 use crate::{
@@ -30,7 +30,7 @@ use crate::{
 pub struct JsonLog {
     env: Env,
     level: LevelFilter,
-    counting: Counting,
+    counting: MetricsSettings,
     state: Mutex<LogState>,
 }
 
@@ -64,7 +64,7 @@ impl JsonLog {
         Self {
             env,
             level,
-            counting: Counting { namespace: NAMESPACE.to_owned(), detailed: false },
+            counting: MetricsSettings { namespace: NAMESPACE.to_owned(), detailed: false },
             state: Mutex::new(LogState {
                 sink,
                 request: String::new(),
@@ -105,7 +105,7 @@ impl JsonLog {
             state.refusals.overdue(self.env.monotonic())
         };
         for ((source, refusal), count) in &overdue {
-            self.write(&Line::of_refusals(source.as_ref().map(|source| source.as_str()), *refusal, *count));
+            self.write(&LogLine::of_refusals(source.as_ref().map(|source| source.as_str()), *refusal, *count));
         }
     }
 
@@ -124,12 +124,12 @@ impl JsonLog {
                     _ => summed.push((metric, value)),
                 }
             }
-            self.write(&Line::measured_besides(summed));
+            self.write(&LogLine::measured_besides(summed));
         }
     }
 
     /// Writes a line. A line below the log's level is reduced to its metrics.
-    fn write(&self, line: &Line<'_>) {
+    fn write(&self, line: &LogLine<'_>) {
         let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
         // A line for measurements has no other content, so it is not written if none is
         // counted.
@@ -144,8 +144,8 @@ impl JsonLog {
         if is_said {
             for (name, field) in &line.fields {
                 match field {
-                    Field::Text(text) => json.text(name, text),
-                    Field::Number(number) => json.number(name, *number),
+                    FieldValue::Text(text) => json.text(name, text),
+                    FieldValue::Number(number) => json.number(name, *number),
                 }
             }
             if !state.request.is_empty() {
@@ -180,7 +180,7 @@ impl JsonLog {
     }
 
     /// Returns the line, or `None` for a refusal that is only counted. A later line reports the count.
-    fn sampled<'a>(&self, event: &Event<'_>, line: Line<'a>) -> Option<Line<'a>> {
+    fn sampled<'a>(&self, event: &Event<'_>, line: LogLine<'a>) -> Option<LogLine<'a>> {
         match *event {
             Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {
                 self.state().refusals.accepted(&incoming.identity.source);
@@ -214,7 +214,7 @@ impl Observer for JsonLog {
         if let Event::Started { delivery, .. } = event {
             self.started(delivery);
         }
-        let Some(mut line) = self.sampled(event, Line::of(event)) else { return };
+        let Some(mut line) = self.sampled(event, LogLine::of(event)) else { return };
         match line.measures {
             Measures::Own => {}
             Measures::WithPending(entity) => line.metrics = self.measured(entity, line.metrics),

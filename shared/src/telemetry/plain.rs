@@ -5,14 +5,14 @@ use tracing::Level;
 use super::{
     Observer,
     event::Event,
-    line::{Field, Line},
+    line::{FieldValue, LogLine},
     metric::Metric,
 };
 
 /// An observer that passes events to the program's `tracing` subscriber. The functions use
 /// [`JsonLog`](super::JsonLog) instead.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Log;
+pub struct TracingLog;
 
 /// Calls `tracing` with every field that a line can have. `tracing` needs the names of fields at compile
 /// time.
@@ -38,9 +38,9 @@ macro_rules! event {
     };
 }
 
-impl Observer for Log {
+impl Observer for TracingLog {
     fn observe(&self, event: &Event<'_>) {
-        let line = Line::of(event);
+        let line = LogLine::of(event);
         match line.level {
             Level::ERROR => event!(line at Level::ERROR),
             Level::WARN => event!(line at Level::WARN),
@@ -51,22 +51,22 @@ impl Observer for Log {
     }
 }
 
-impl Line<'_> {
-    fn field(&self, name: &str) -> Option<&Field<'_>> {
+impl LogLine<'_> {
+    fn field(&self, name: &str) -> Option<&FieldValue<'_>> {
         self.fields.iter().find(|(known, _)| *known == name).map(|(_, field)| field)
     }
 
     fn text_of(&self, name: &str) -> Option<&str> {
         match self.field(name)? {
-            Field::Text(text) => Some(text),
-            Field::Number(_) => None,
+            FieldValue::Text(text) => Some(text),
+            FieldValue::Number(_) => None,
         }
     }
 
     fn number_of(&self, name: &str) -> Option<u64> {
         match self.field(name)? {
-            Field::Text(_) => None,
-            Field::Number(number) => Some(*number),
+            FieldValue::Text(_) => None,
+            FieldValue::Number(number) => Some(*number),
         }
     }
 

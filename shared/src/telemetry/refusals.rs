@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::event::Refusal;
+use super::event::IngestRefusal;
 use crate::protocol::entity::SourceName;
 
 /// The shortest time between two lines about the same kind of refusal, except for a line at half of the provider's
@@ -13,7 +13,7 @@ pub(super) const SPACING: Duration = Duration::from_secs(10);
 
 /// A kind of refusal: its source and its reason. The source is `None` if the request names no configured
 /// source, so a flood of invented names adds no kinds.
-type Kind = (Option<SourceName>, Refusal);
+type Kind = (Option<SourceName>, IngestRefusal);
 
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
@@ -29,7 +29,7 @@ struct Unreported {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(super) struct CountedRefusal {
     /// The number of refusals that a line must report at once. Zero if no line is due.
     pub(super) due: u64,
     /// Whether the consecutive failures have just reached half of the provider's limit.
@@ -42,10 +42,10 @@ impl Refusals {
     pub(super) fn refused(
         &mut self,
         source: Option<&SourceName>,
-        refusal: Refusal,
+        refusal: IngestRefusal,
         limit: Option<u32>,
         now: Duration,
-    ) -> Counted {
+    ) -> CountedRefusal {
         let in_a_row = source.filter(|_| refusal.is_failure()).map(|source| {
             let in_a_row = self.in_a_row.entry(source.clone()).or_default();
             *in_a_row = in_a_row.saturating_add(1);
@@ -56,7 +56,7 @@ impl Refusals {
         unreported.count += 1;
         let is_due = is_near_limit || unreported.reported.is_none_or(|reported| now >= reported + SPACING);
         let due = if is_due { unreported.take(now) } else { 0 };
-        Counted { due, is_near_limit }
+        CountedRefusal { due, is_near_limit }
     }
 
     pub(super) fn accepted(&mut self, source: &SourceName) {
@@ -99,7 +99,7 @@ mod tests {
         let mut reported = 0;
         for second in 0..60 {
             for _ in 0..100 {
-                let due = refusals.refused(Some(&shop()), Refusal::NotVerified, None, at(second)).due;
+                let due = refusals.refused(Some(&shop()), IngestRefusal::NotVerified, None, at(second)).due;
                 lines += u64::from(due > 0);
                 reported += due;
             }
@@ -114,9 +114,9 @@ mod tests {
     fn flood_of_webhooks_for_unknown_sources_hides_no_other_refusal() {
         let mut refusals = Refusals::default();
         for _ in 0..1000 {
-            refusals.refused(None, Refusal::UnknownSource, None, at(0));
+            refusals.refused(None, IngestRefusal::UnknownSource, None, at(0));
         }
-        assert_eq!(refusals.refused(Some(&shop()), Refusal::NotVerified, None, at(0)).due, 1);
+        assert_eq!(refusals.refused(Some(&shop()), IngestRefusal::NotVerified, None, at(0)).due, 1);
         assert_eq!(refusals.kinds.len(), 2);
     }
 
@@ -124,7 +124,7 @@ mod tests {
     fn reaching_half_of_providers_failure_limit_is_reported_immediately() {
         let mut refusals = Refusals::default();
         let refuse = |refusals: &mut Refusals| {
-            let counted = refusals.refused(Some(&shop()), Refusal::NotVerified, Some(5), at(0));
+            let counted = refusals.refused(Some(&shop()), IngestRefusal::NotVerified, Some(5), at(0));
             (counted.due, counted.is_near_limit)
         };
         assert_eq!([(); 4].map(|()| refuse(&mut refusals)), [(1, false), (0, false), (2, true), (0, false)]);
@@ -136,7 +136,7 @@ mod tests {
     fn get_request_does_not_count_as_failure() {
         let mut refusals = Refusals::default();
         for _ in 0..8 {
-            assert!(!refusals.refused(Some(&shop()), Refusal::NotPosted, Some(5), at(0)).is_near_limit);
+            assert!(!refusals.refused(Some(&shop()), IngestRefusal::NotPosted, Some(5), at(0)).is_near_limit);
         }
     }
 }

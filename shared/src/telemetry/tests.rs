@@ -12,7 +12,7 @@ use tracing::Level;
 use super::*;
 use crate::{
     protocol::{
-        delivery::{Delivery, Envelope, Incoming, Item},
+        delivery::{Delivery, Envelope, InboxItem, Incoming},
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
         keys::delivery_row,
         receipt::Settlement,
@@ -99,7 +99,7 @@ fn delivery() -> Delivery {
     let envelope = Envelope::pack(&incoming, &Nonce::from_parts(NOW, 1), NOW);
     let key = delivery_row(&incoming.entity, Sequence(9)).to_row();
     let row = key.into_iter().fold(envelope.row().clone(), |row, (name, value)| row.with(name, value));
-    let Ok(Item::Delivery(unpacked)) = Item::parse(&incoming.entity, &row) else { panic!("a delivery") };
+    let Ok(InboxItem::Delivery(unpacked)) = InboxItem::parse(&incoming.entity, &row) else { panic!("a delivery") };
     unpacked.complete(&[]).unwrap()
 }
 
@@ -126,19 +126,34 @@ fn observe_all(observer: &dyn Observer) {
         Event::Ignored { incoming },
         Event::Refused {
             source: Some(source),
-            refusal: Refusal::NotVerified,
+            refusal: IngestRefusal::NotVerified,
             reason: "no secret fits",
             limit: Some(2),
         },
         Event::Refused {
             source: Some(source),
-            refusal: Refusal::NotPosted,
+            refusal: IngestRefusal::NotPosted,
             reason: "webhooks are posted",
             limit: None,
         },
-        Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: shp", limit: None },
-        Event::Refused { source: None, refusal: Refusal::UnknownSource, reason: "there is none: spam", limit: None },
-        Event::Refused { source: None, refusal: Refusal::WrongEvent, reason: "it is no HTTP request", limit: None },
+        Event::Refused {
+            source: None,
+            refusal: IngestRefusal::UnknownSource,
+            reason: "there is none: shp",
+            limit: None,
+        },
+        Event::Refused {
+            source: None,
+            refusal: IngestRefusal::UnknownSource,
+            reason: "there is none: spam",
+            limit: None,
+        },
+        Event::Refused {
+            source: None,
+            refusal: IngestRefusal::WrongEvent,
+            reason: "it is no HTTP request",
+            limit: None,
+        },
         Event::Started { delivery, token },
         Event::Inversion { delivery },
         settled(Settlement::Applied, Some(delivery), Some(second)),
@@ -202,7 +217,7 @@ fn all_lines() -> String {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, || observe_all(&Log));
+    tracing::subscriber::with_default(subscriber, || observe_all(&TracingLog));
     format!("{functions}\n{}", program.text())
 }
 
@@ -247,7 +262,7 @@ fn further_refusals_are_summed_over_ten_seconds() {
     for _ in 0..1000 {
         log.begin("flood");
         let reason = "no secret fits";
-        log.observe(&Event::Refused { source: Some(source), refusal: Refusal::NotVerified, reason, limit: None });
+        log.observe(&Event::Refused { source: Some(source), refusal: IngestRefusal::NotVerified, reason, limit: None });
         log.end();
     }
     assert_eq!(sink.text().lines().count(), 1, "{}", sink.text());

@@ -15,13 +15,13 @@ use tokio::{sync::watch, task::JoinHandle};
 use super::{
     Event, ExternalSystem, Finding, Scenario,
     clock::{self, START},
-    under_test::{Crash, HandlerUnderTest, Observations, Recorder, lock},
+    under_test::{HandlerUnderTest, InjectedCrash, Observations, Recorder, lock},
     worker_table::WorkerTable,
 };
 use crate::{
     engine::{
         append::Inbox,
-        drain::{DrainSettings, Drainer, Received, SuspectGate},
+        drain::{DrainSettings, Drainer, ReceivedWakeUp, SuspectGate},
         queue::{Message, Queue, QueueError},
         store::Store,
         wake::Waker,
@@ -55,14 +55,14 @@ const POLLS: u32 = 500;
 const POLL_INTERVAL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum ScenarioFault {
     Twice(usize),
     CrashAfter(usize),
     StaleToken(usize),
     OutOfOrder,
 }
 
-impl Fault {
+impl ScenarioFault {
     pub(super) fn index(self) -> Option<usize> {
         match self {
             Self::Twice(index) | Self::CrashAfter(index) | Self::StaleToken(index) => Some(index),
@@ -93,7 +93,7 @@ impl RunResult {
         findings
     }
 
-    pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: Fault) -> Vec<Finding> {
+    pub(super) fn compare(&self, first: &Self, scenario: &Scenario, fault: ScenarioFault) -> Vec<Finding> {
         let findings = self.findings(scenario);
         if !findings.is_empty() {
             return findings;
@@ -104,9 +104,9 @@ impl RunResult {
         }
         let Some(differs) = self.differs(first) else { return Vec::new() };
         vec![match fault {
-            Fault::Twice(_) | Fault::CrashAfter(_) => Finding::AppliedTwice { at, differs },
-            Fault::StaleToken(_) => Finding::NotFenced { at, differs },
-            Fault::OutOfOrder => {
+            ScenarioFault::Twice(_) | ScenarioFault::CrashAfter(_) => Finding::AppliedTwice { at, differs },
+            ScenarioFault::StaleToken(_) => Finding::NotFenced { at, differs },
+            ScenarioFault::OutOfOrder => {
                 let arrived = self.arrived.iter().map(|index| scenario.events[*index].topic.clone()).collect();
                 Finding::DependsOnOrder { arrived, differs }
             }
@@ -131,7 +131,7 @@ fn name(scenario: &Scenario, id: &str) -> String {
 pub(super) fn run<H: Handler>(
     scenario: &Scenario,
     arrive: &[usize],
-    fault: Option<Fault>,
+    fault: Option<ScenarioFault>,
     handler: &impl Fn(&ExternalSystem) -> H,
 ) -> RunResult {
     let external = ExternalSystem::default();
@@ -142,16 +142,16 @@ pub(super) fn run<H: Handler>(
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
             runtime
                 .expect("a runtime can be made")
-                .block_on(Run::new(scenario, arrive, fault, handler, &external).run())
+                .block_on(ScenarioRun::new(scenario, arrive, fault, handler, &external).run())
         });
         run.join().expect("the kit does not panic")
     })
 }
 
-struct Run<'a, H> {
+struct ScenarioRun<'a, H> {
     scenario: &'a Scenario,
     arrive: &'a [usize],
-    fault: Option<Fault>,
+    fault: Option<ScenarioFault>,
     external: &'a ExternalSystem,
     memory: Arc<MemoryTable>,
     env: Env,
@@ -160,11 +160,11 @@ struct Run<'a, H> {
     sources: Arc<Sources>,
 }
 
-impl<'a, H: Handler> Run<'a, H> {
+impl<'a, H: Handler> ScenarioRun<'a, H> {
     fn new(
         scenario: &'a Scenario,
         arrive: &'a [usize],
-        fault: Option<Fault>,
+        fault: Option<ScenarioFault>,
         handler: H,
         external: &'a ExternalSystem,
     ) -> Self {
@@ -191,7 +191,7 @@ impl<'a, H: Handler> Run<'a, H> {
         let inbox =
             Inbox::new(self.store(self.memory.clone()), self.waker(), RETENTION, Arc::new(Recorder(self.seen.clone())));
         let again = match self.fault {
-            Some(Fault::Twice(index)) => Some(index),
+            Some(ScenarioFault::Twice(index)) => Some(index),
             _ => None,
         };
         for index in self.arrive.iter().copied().chain(again) {
@@ -222,14 +222,14 @@ impl<'a, H: Handler> Run<'a, H> {
     /// the signal that lets its handler continue, and the handler's task.
     async fn crash_first_worker(&self) -> Option<(watch::Sender<bool>, JoinHandle<()>)> {
         let (index, freezes) = match self.fault? {
-            Fault::CrashAfter(index) => (index, false),
-            Fault::StaleToken(index) => (index, true),
-            Fault::Twice(_) | Fault::OutOfOrder => return None,
+            ScenarioFault::CrashAfter(index) => (index, false),
+            ScenarioFault::StaleToken(index) => (index, true),
+            ScenarioFault::Twice(_) | ScenarioFault::OutOfOrder => return None,
         };
         let table = Arc::new(WorkerTable::new(self.memory.clone()));
         let (thaw, thawed) = watch::channel(false);
         let task = Arc::new(Mutex::new(None));
-        let crash = Crash {
+        let crash = InjectedCrash {
             at: index.to_string(),
             table: table.clone(),
             freeze: freezes.then(|| (thawed, task.clone())),
@@ -268,7 +268,7 @@ impl<'a, H: Handler> Run<'a, H> {
     }
 
     async fn process(&self, drainer: &Drainer) {
-        let received = Received::new(self.scenario.entity.clone(), 1);
+        let received = ReceivedWakeUp::new(self.scenario.entity.clone(), 1);
         let deadline = self.env.monotonic() + Duration::from_secs(60);
         drainer.process(&received, deadline, &SuspectGate::new(1)).await;
     }

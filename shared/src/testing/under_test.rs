@@ -57,10 +57,10 @@ impl Observer for Recorder {
 pub(super) struct HandlerUnderTest<H> {
     handler: Arc<H>,
     seen: Arc<Mutex<Observations>>,
-    crash: Option<Crash>,
+    crash: Option<InjectedCrash>,
 }
 
-pub(super) struct Crash {
+pub(super) struct InjectedCrash {
     pub(super) at: String,
     pub(super) table: Arc<WorkerTable>,
     /// The signal to continue, and the variable that receives the handler's task. `None` for a worker that
@@ -72,7 +72,7 @@ pub(super) struct Crash {
 pub(super) type FrozenTask = Arc<Mutex<Option<JoinHandle<()>>>>;
 
 impl<H: Handler> HandlerUnderTest<H> {
-    pub(super) fn new(handler: &Arc<H>, seen: &Arc<Mutex<Observations>>, crash: Option<Crash>) -> Self {
+    pub(super) fn new(handler: &Arc<H>, seen: &Arc<Mutex<Observations>>, crash: Option<InjectedCrash>) -> Self {
         Self { handler: handler.clone(), seen: seen.clone(), crash }
     }
 
@@ -109,7 +109,8 @@ impl<H: Handler> HandlerUnderTest<H> {
         work: impl Future<Output = Result<Outcome, HandlerError>>,
     ) -> Result<Outcome, HandlerError> {
         let last = deliveries.last().delivery_id().to_string();
-        let is_here = |crash: &&Crash| deliveries.iter().any(|delivery| delivery.delivery_id().as_str() == crash.at);
+        let is_here =
+            |crash: &&InjectedCrash| deliveries.iter().any(|delivery| delivery.delivery_id().as_str() == crash.at);
         // A group that the handler does not take is retried one by one. The crash waits for
         // such a single delivery.
         let accepts = deliveries.len() == 1 || Handler::handles_all(&*self.handler, context.handler());

@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-pub(crate) enum Reply {
+pub(crate) enum EndpointReply {
     /// The endpoint sends these bytes, and closes the connection.
     Raw(Vec<u8>),
     /// The endpoint sends these bytes, and keeps the connection open.
@@ -25,7 +25,7 @@ pub(crate) enum Reply {
     Never,
 }
 
-impl Reply {
+impl EndpointReply {
     pub(crate) fn status(status: u16) -> Self {
         Self::Whole(format!("HTTP/1.1 {status} \r\nContent-Length: 0\r\n\r\n").into_bytes())
     }
@@ -79,21 +79,21 @@ pub(crate) struct Endpoint {
     port: u16,
     scheme: &'static str,
     accepted: Arc<AtomicUsize>,
-    served: Arc<Served>,
+    served: Arc<EndpointState>,
     seen: mpsc::UnboundedReceiver<EndpointEvent>,
     task: JoinHandle<()>,
 }
 
 impl Endpoint {
     /// Starts an endpoint that answers the nth request, counted from 0, with `reply(n)`.
-    pub(crate) async fn start(reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(reply: impl Fn(usize) -> EndpointReply + Send + Sync + 'static) -> Self {
         Self::listen(None, reply).await
     }
 
     /// Starts an endpoint that uses TLS and answers the nth request, counted from 0, with `reply(n)`.
     pub(crate) async fn start_tls(
         certificate: &rcgen::CertifiedKey<rcgen::KeyPair>,
-        reply: impl Fn(usize) -> Reply + Send + Sync + 'static,
+        reply: impl Fn(usize) -> EndpointReply + Send + Sync + 'static,
     ) -> Self {
         let key = PrivateKeyDer::Pkcs8(certificate.signing_key.serialize_der().into());
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -105,13 +105,13 @@ impl Endpoint {
         Self::listen(Some(TlsAcceptor::from(Arc::new(config))), reply).await
     }
 
-    async fn listen(tls: Option<TlsAcceptor>, reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+    async fn listen(tls: Option<TlsAcceptor>, reply: impl Fn(usize) -> EndpointReply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let scheme = if tls.is_some() { "https" } else { "http" };
         let accepted = Arc::new(AtomicUsize::new(0));
         let (sender, seen) = mpsc::unbounded_channel();
-        let served = Arc::new(Served { reply: Box::new(reply), posts: AtomicUsize::new(0), sender });
+        let served = Arc::new(EndpointState { reply: Box::new(reply), posts: AtomicUsize::new(0), sender });
         let counted = accepted.clone();
         let of_it = served.clone();
         let task = tokio::spawn(async move {
@@ -169,35 +169,35 @@ impl Endpoint {
     }
 }
 
-struct Served {
-    reply: Box<dyn Fn(usize) -> Reply + Send + Sync>,
+struct EndpointState {
+    reply: Box<dyn Fn(usize) -> EndpointReply + Send + Sync>,
     posts: AtomicUsize,
     sender: mpsc::UnboundedSender<EndpointEvent>,
 }
 
-impl Served {
+impl EndpointState {
     async fn serve(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) {
         while let Some(posted) = read(&mut stream).await {
             // Sending fails if the test has ended.
             let _ = self.sender.send(EndpointEvent::Posted(posted));
             match (self.reply)(self.posts.fetch_add(1, Ordering::SeqCst)) {
-                Reply::Whole(bytes) => {
+                EndpointReply::Whole(bytes) => {
                     if stream.write_all(&bytes).await.is_err() {
                         break;
                     }
                 }
-                Reply::Raw(bytes) => {
+                EndpointReply::Raw(bytes) => {
                     let _ = stream.write_all(&bytes).await;
                     return;
                 }
-                Reply::Endless(bytes) => {
+                EndpointReply::Endless(bytes) => {
                     let mut sent = stream.write_all(&bytes).await;
                     while sent.is_ok() {
                         sent = stream.write_all(&[b' '; 8192]).await;
                     }
                     break;
                 }
-                Reply::Never => {}
+                EndpointReply::Never => {}
             }
         }
         let _ = self.sender.send(EndpointEvent::HungUp);

@@ -111,7 +111,7 @@ mod tests {
 
     use crate::tls::{
         Roots,
-        endpoint::{Endpoint, Reply},
+        endpoint::{Endpoint, EndpointReply},
     };
 
     use super::*;
@@ -134,8 +134,8 @@ mod tests {
     async fn unknown_issuer_loads_fallback_roots_once() {
         let own = certificate();
         let strange = certificate();
-        let proxy = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
-        let stranger = Endpoint::start_tls(&strange, |_| Reply::status(200)).await;
+        let proxy = Endpoint::start_tls(&own, |_| EndpointReply::status(200)).await;
+        let stranger = Endpoint::start_tls(&strange, |_| EndpointReply::status(200)).await;
         let loads = Arc::new(AtomicUsize::new(0));
         let counted = loads.clone();
         let known = store(&own);
@@ -154,7 +154,7 @@ mod tests {
     #[tokio::test]
     async fn known_issuer_loads_no_fallback_roots() {
         let own = certificate();
-        let server = Endpoint::start_tls(&own, |_| Reply::status(200)).await;
+        let server = Endpoint::start_tls(&own, |_| EndpointReply::status(200)).await;
         let config = Arc::new(trusting(store(&own), || panic!("the others are asked")));
         assert!(believes(&config, &server).await);
     }
@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn certificate_for_other_name_loads_no_fallback_roots() {
         let elsewhere = rcgen::generate_simple_self_signed(["aws.example".to_owned()]).unwrap();
-        let server = Endpoint::start_tls(&elsewhere, |_| Reply::status(200)).await;
+        let server = Endpoint::start_tls(&elsewhere, |_| EndpointReply::status(200)).await;
         let config = Arc::new(trusting(store(&elsewhere), || panic!("the others are asked")));
         assert!(!believes(&config, &server).await);
     }

@@ -7,7 +7,7 @@ use opentelemetry::{
 };
 
 use super::{
-    Written,
+    WriteOutcome,
     span::{attributes_of, number, remote_context, set_outcome, start_span, trace_of},
 };
 use crate::{
@@ -117,15 +117,15 @@ impl DrainSpans {
         }
     }
 
-    pub fn decided(&mut self, written: Written) {
+    pub fn decided(&mut self, written: WriteOutcome) {
         for one in &mut self.open {
             let Some(SettleSpan { span, outcome, is_error, stands }) = one.settle.take() else { continue };
             match written {
-                Written::Stands => one.set_outcome(&span, outcome, is_error),
+                WriteOutcome::Stands => one.set_outcome(&span, outcome, is_error),
                 _ if stands => one.set_outcome(&span, outcome, is_error),
-                Written::Refused => set_outcome(&span, "refused", true),
-                Written::Lost => set_outcome(&span, "lost", true),
-                Written::InDoubt => set_outcome(&span, "in doubt", true),
+                WriteOutcome::Refused => set_outcome(&span, "refused", true),
+                WriteOutcome::Lost => set_outcome(&span, "lost", true),
+                WriteOutcome::InDoubt => set_outcome(&span, "in doubt", true),
             }
             span.span().end();
         }
@@ -144,7 +144,7 @@ impl DrainSpans {
 
     pub fn ends(&mut self) {
         // A write that is still open here ran out of time.
-        self.decided(Written::InDoubt);
+        self.decided(WriteOutcome::InDoubt);
         for DeliverySpans { process, run, .. } in self.open.drain(..) {
             run.span().end();
             process.span().end();

@@ -24,9 +24,9 @@ use opentelemetry_sdk::trace::{
 };
 
 use self::{
-    client::Client,
+    client::ExportClient,
     outbox::Outbox,
-    settings::{Settings, Variables},
+    settings::{ExportSettings, Variables},
 };
 use crate::time::{Env, Timestamp};
 
@@ -67,11 +67,11 @@ pub async fn flush() {
 
 impl Tracing {
     fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
-        let Some(settings) = Settings::read(variables)? else { return Ok(None) };
-        let Settings { endpoint, host, patience, resource, roots } = settings;
+        let Some(settings) = ExportSettings::read(variables)? else { return Ok(None) };
+        let ExportSettings { endpoint, host, patience, resource, roots } = settings;
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Client::new(roots, patience))
+            .with_http_client(ExportClient::new(roots, patience))
             .with_endpoint(endpoint)
             // The only protocol that is compiled in.
             .with_protocol(Protocol::HttpBinary)
@@ -85,7 +85,7 @@ impl Tracing {
         // The SDK itself reads the variables for sampler and limits.
         let provider = SdkTracerProvider::builder()
             .with_span_processor(outbox.ended.clone())
-            .with_id_generator(Ids { random: RandomIdGenerator::default(), env: env.clone() })
+            .with_id_generator(TimedTraceIds { random: RandomIdGenerator::default(), env: env.clone() })
             .with_resource(resource)
             .build();
         // Spans that handlers create go to the same collector.
@@ -98,12 +98,12 @@ impl Tracing {
 /// A generator of trace ids that begin with the time in seconds. X-Ray requires such ids from
 /// some senders.
 #[derive(Debug)]
-struct Ids {
+struct TimedTraceIds {
     random: RandomIdGenerator,
     env: Env,
 }
 
-impl IdGenerator for Ids {
+impl IdGenerator for TimedTraceIds {
     fn new_trace_id(&self) -> TraceId {
         let mut id = self.random.new_trace_id().to_bytes();
         let second = (self.env.now().as_millis() / 1000) as u32;
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn trace_id_begins_with_current_unix_second() {
         let env = Env::system();
-        let ids = Ids { random: RandomIdGenerator::default(), env: env.clone() };
+        let ids = TimedTraceIds { random: RandomIdGenerator::default(), env: env.clone() };
         let second = |id: &TraceId| u32::from_be_bytes(id.to_bytes()[..4].try_into().unwrap());
         let before = (env.now().as_millis() / 1000) as u32;
         let [one, other] = [ids.new_trace_id(), ids.new_trace_id()];

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Written;
+use super::WriteOutcome;
 use crate::{
     engine::drain::plan::StepOutcome,
     handler::Outcome,
@@ -75,7 +75,7 @@ impl DrainSpans {
 
     pub fn decides(&mut self, _: StepOutcome) {}
 
-    pub fn decided(&mut self, _: Written) {}
+    pub fn decided(&mut self, _: WriteOutcome) {}
 
     pub fn settled(&mut self, _: &Delivery, _: Settlement) {}
 

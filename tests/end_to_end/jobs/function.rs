@@ -6,7 +6,7 @@ use serializer::local::Engines;
 use tests::{chaos::roles::ROLE, prelude::*};
 use webhook_serializer::{
     config::SWEEP_ROWS,
-    functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, Settings},
+    functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::{Context, TickRun, roster, switch::Switch::On},
 };
 
@@ -84,9 +84,14 @@ async fn end_of_a_job_is_recorded_after_a_short_outage() {
 async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
     let world = TestWorld::by(Env::system());
     let jobs = one(Runs::default().job("report", "every minute", Duration::ZERO));
-    let settings =
-        Settings { function_time: FUNCTION, sweep_rows: SWEEP_ROWS, switch: On, info: HolderInfo::new("a scheduler") };
-    let scheduler = Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(Log)).expect("it is right");
+    let settings = SchedulerSettings {
+        function_time: FUNCTION,
+        sweep_rows: SWEEP_ROWS,
+        switch: On,
+        info: HolderInfo::new("a scheduler"),
+    };
+    let scheduler =
+        Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(TracingLog)).expect("it is right");
     let now = world.env.now();
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
@@ -116,7 +121,7 @@ async fn scheduler_process_sweeps_at_each_event() {
         timeout: FUNCTION,
         memory_mb: 128,
         environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-        logs: Logs::Discarded,
+        logs: ProcessLogs::Discarded,
     });
     let env = Env::system();
     let store = engines.connect(&env, None).store;

@@ -4,7 +4,7 @@ use tests::{clock::START, prelude::*};
 use webhook_serializer::{
     engine::store::Store,
     jobs::{
-        Context, Report,
+        Context, TickReport,
         switch::Switch::{self, On},
     },
 };
@@ -81,7 +81,7 @@ impl Night {
             .isolated(Isolation::Inline)
     }
 
-    pub async fn invoke(&self, ticker: &Ticker, number: u32) -> Report {
+    pub async fn invoke(&self, ticker: &Ticker, number: u32) -> TickReport {
         ticker.tick(minute(number), self.clock.monotonic() + FUNCTION).await.expect("memory answers")
     }
 

@@ -3,7 +3,7 @@
 use std::future::pending;
 
 use tests::prelude::*;
-use webhook_serializer::leases::{Guard, LeaseError, RunError, Show};
+use webhook_serializer::leases::{Guard, KeyDisplay, LeaseError, RunError};
 
 use super::{faulty, noted, subscription};
 
@@ -113,7 +113,7 @@ async fn forced_release_records_operator_and_reason() {
     let seen = leases.look(&subscription()).await.unwrap().unwrap();
     let freed = leases.force_release(&seen, "ops", "it hangs").await.unwrap().expect("it was that lease");
     assert!(!freed.is_held());
-    assert_eq!(freed.by(Show::Raw).as_deref(), Some("2026-01-01T00:00 ops: it hangs"));
+    assert_eq!(freed.by(KeyDisplay::Raw).as_deref(), Some("2026-01-01T00:00 ops: it hangs"));
     assert!(leases.force_release(&seen, "ops", "again").await.unwrap().is_none(), "it is not that lease any more");
     assert_eq!(guard.release().await, Err(LeaseError::Lost));
 }

@@ -1,7 +1,7 @@
 //! How operators read an order's history, its operations log and single deliveries.
 
 use tests::prelude::*;
-use webhook_serializer::operator::Settled;
+use webhook_serializer::operator::SettledPage;
 
 use super::entity;
 
@@ -16,7 +16,7 @@ async fn applied(count: u32) -> (TestWorld, Sequence) {
     (world, Sequence(head.0 + 1 - u64::from(count)))
 }
 
-async fn settled(world: &TestWorld, most: usize) -> Settled {
+async fn settled(world: &TestWorld, most: usize) -> SettledPage {
     let state = world.state("test/a").await;
     world.operator().settled(&entity(), Some(&state), most).await.expect("memory answers")
 }

@@ -15,7 +15,7 @@ async fn succeeds(world: &TestWorld) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-async fn rewind(operator: &Operator) -> Result<Rewound, OperatorError> {
+async fn rewind(operator: &Operator) -> Result<RewindOutcome, OperatorError> {
     let state = operator.inspect(&entity()).await?.state.expect("it has a row");
     let settled = operator.settled(&entity(), Some(&state), 10).await?.places;
     let from = settled.into_keys().next().unwrap_or(Sequence(state.head.0));
@@ -39,10 +39,10 @@ fn in_order(world: &TestWorld, at: Meeting) -> usize {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_rewinds_run_deliveries_in_order() {
-    let check = async |world: TestWorld, first: Result<Rewound, _>, second: Result<Rewound, _>, at| {
+    let check = async |world: TestWorld, first: Result<RewindOutcome, _>, second: Result<RewindOutcome, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         succeeds(&world).await;
-        let done = [&first, &second].iter().filter(|rewound| matches!(rewound, Ok(Rewound::Done(_)))).count();
+        let done = [&first, &second].iter().filter(|rewound| matches!(rewound, Ok(RewindOutcome::Done(_)))).count();
         let times = in_order(&world, at);
         assert!(done >= 1 && (2..=1 + done).contains(&times), "{at:?}: {first:?} {second:?}: {times}");
         assert!(world.messages.is_empty());
@@ -53,7 +53,7 @@ async fn concurrent_rewinds_run_deliveries_in_order() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_rewind_and_end_of_rewind_lose_no_delivery() {
     let end = async |operator: &Operator| operator.end_rewind(&entity()).await;
-    let check = async |world: TestWorld, first: Result<Rewound, _>, ended: Result<Rewound, _>, at| {
+    let check = async |world: TestWorld, first: Result<RewindOutcome, _>, ended: Result<RewindOutcome, _>, at| {
         assert!(first.is_ok() && ended.is_ok(), "{at:?}: {first:?} {ended:?}");
         succeeds(&world).await;
         let applied = world.applied();
@@ -72,16 +72,17 @@ async fn concurrent_skip_and_rewind_park_at_most_one_delivery() {
         let state = operator.inspect(&entity()).await?.state.expect("it has a row");
         operator.skip(&entity(), state.next()).await
     };
-    let check = async |world: TestWorld, rewound: Result<Rewound, _>, skipped: Result<Skipped, OperatorError>, at| {
-        assert!(rewound.is_ok() && skipped.is_ok(), "{at:?}: {rewound:?} {skipped:?}");
-        succeeds(&world).await;
-        let parked = world.operator().parked(&entity()).await.expect("memory answers");
-        let parked: Vec<_> = parked.iter().map(|one| one.delivery().delivery_id().to_string()).collect();
-        assert_eq!(parked.len(), usize::from(matches!(skipped, Ok(Skipped::As(_)))), "{at:?}: {skipped:?}");
-        let all = [world.applied(), parked].concat();
-        assert!(["1", "2", "3"].iter().all(|id| all.contains(&(*id).to_owned())), "{at:?}: {all:?}");
-        assert!(world.state("test/a").await.is_empty() && world.messages.is_empty(), "{at:?}");
-    };
+    let check =
+        async |world: TestWorld, rewound: Result<RewindOutcome, _>, skipped: Result<SkipOutcome, OperatorError>, at| {
+            assert!(rewound.is_ok() && skipped.is_ok(), "{at:?}: {rewound:?} {skipped:?}");
+            succeeds(&world).await;
+            let parked = world.operator().parked(&entity()).await.expect("memory answers");
+            let parked: Vec<_> = parked.iter().map(|one| one.delivery().delivery_id().to_string()).collect();
+            assert_eq!(parked.len(), usize::from(matches!(skipped, Ok(SkipOutcome::As(_)))), "{at:?}: {skipped:?}");
+            let all = [world.applied(), parked].concat();
+            assert!(["1", "2", "3"].iter().all(|id| all.contains(&(*id).to_owned())), "{at:?}: {all:?}");
+            assert!(world.state("test/a").await.is_empty() && world.messages.is_empty(), "{at:?}");
+        };
     every_meeting(applied, rewind, skip, async |_| {}, check).await;
 }
 
@@ -93,15 +94,16 @@ async fn concurrent_rewind_and_erase_leave_no_order_stuck() {
         world
     };
     let erase = async |operator: &Operator| operator.erase(&entity()).await;
-    let check = async |world: TestWorld, rewound: Result<Rewound, _>, erased: Result<Erased, OperatorError>, at| {
-        let fine = matches!(erased, Ok(_) | Err(OperatorError::InUse));
-        assert!(rewound.is_ok() && fine, "{at:?}: {rewound:?} {erased:?}");
-        succeeds(&world).await;
-        let state = world.state("test/a").await;
-        assert!(state.is_empty() && state.held.is_none() && world.messages.is_empty(), "{at:?}: {state:?}");
-        world.append("test/a", "4").await;
-        succeeds(&world).await;
-        assert_eq!(world.applied().last().map(String::as_str), Some("4"), "{at:?}");
-    };
+    let check =
+        async |world: TestWorld, rewound: Result<RewindOutcome, _>, erased: Result<Erased, OperatorError>, at| {
+            let fine = matches!(erased, Ok(_) | Err(OperatorError::InUse));
+            assert!(rewound.is_ok() && fine, "{at:?}: {rewound:?} {erased:?}");
+            succeeds(&world).await;
+            let state = world.state("test/a").await;
+            assert!(state.is_empty() && state.held.is_none() && world.messages.is_empty(), "{at:?}: {state:?}");
+            world.append("test/a", "4").await;
+            succeeds(&world).await;
+            assert_eq!(world.applied().last().map(String::as_str), Some("4"), "{at:?}");
+        };
     every_meeting(idle, rewind, erase, async |_| {}, check).await;
 }

@@ -9,7 +9,7 @@ fn with_a_reason(operator: &Operator) -> Operator {
     operator.clone().because(Reason::new("ada", "to see it"))
 }
 
-async fn skip(operator: &Operator) -> Result<Skipped, OperatorError> {
+async fn skip(operator: &Operator) -> Result<SkipOutcome, OperatorError> {
     let state = operator.inspect(&entity()).await?.state.expect("it has a row");
     operator.skip(&entity(), state.next()).await
 }
@@ -33,7 +33,7 @@ async fn each_stands_once(world: TestWorld, at: Meeting) {
 
 #[tokio::test(start_paused = true)]
 async fn concurrent_skips_settle_each_delivery_once() {
-    let check = async |world, first: Result<Skipped, _>, second: Result<Skipped, _>, at| {
+    let check = async |world, first: Result<SkipOutcome, _>, second: Result<SkipOutcome, _>, at| {
         assert!(first.is_ok() && second.is_ok(), "{at:?}: {first:?} {second:?}");
         each_stands_once(world, at).await;
     };
@@ -43,12 +43,12 @@ async fn concurrent_skips_settle_each_delivery_once() {
 #[tokio::test(start_paused = true)]
 async fn concurrent_skip_and_unblock_settle_each_delivery_once() {
     let unblock = async |operator: &Operator| operator.unblock(&entity()).await;
-    let check = async |world, skipped: Result<Skipped, _>, unblocked: Result<Unblocked, _>, at| {
+    let check = async |world, skipped: Result<SkipOutcome, _>, unblocked: Result<Unblocked, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };
     every_meeting(TestWorld::blocked, skip, unblock, succeeds, check).await;
-    let check = async |world, unblocked: Result<Unblocked, _>, skipped: Result<Skipped, _>, at| {
+    let check = async |world, unblocked: Result<Unblocked, _>, skipped: Result<SkipOutcome, _>, at| {
         assert!(skipped.is_ok() && unblocked.is_ok(), "{at:?}: {skipped:?} {unblocked:?}");
         each_stands_once(world, at).await;
     };

@@ -5,7 +5,7 @@ use std::sync::MutexGuard;
 use tests::prelude::*;
 use webhook_serializer::{
     jobs::{Context, switch::Switch},
-    operator::{FoundByRestore, Restored},
+    operator::{RestoreFindings, Restored},
     protocol::keys::is_parked,
 };
 
@@ -169,7 +169,7 @@ impl Disaster {
     }
 
     /// Returns the report of all runs: parked deliveries, the newest delivery of each source, and jobs.
-    pub async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, FoundByRestore) {
+    pub async fn report(&self, told: &BTreeMap<String, Restored>) -> (u64, RestoreFindings) {
         let operator = self.world.operator();
         let restoring = operator.restoring().await.expect("it answers").expect("one was begun");
         let mut parked = 0;
@@ -183,7 +183,7 @@ impl Disaster {
                 other => panic!("{key}: {other:?}"),
             };
         }
-        (parked, FoundByRestore::by(&restoring))
+        (parked, RestoreFindings::by(&restoring))
     }
 
     /// Returns all rows after a restore, without times and nonces.

@@ -7,9 +7,9 @@ use super::{Starts, applied, ended, entity, first, ids, operator, rewound};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-fn done(rewound: Rewound) -> Rewinding {
+fn done(rewound: RewindOutcome) -> Rewinding {
     match rewound {
-        Rewound::Done(rewinding) => rewinding,
+        RewindOutcome::Done(rewinding) => rewinding,
         other => panic!("{other:?}"),
     }
 }

@@ -5,22 +5,22 @@ use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{
     Timestamp,
     functions::{
-        ingest::Request,
+        ingest::HttpRequest,
         worker::{
             SqsEvent,
-            batch::{Batch, Message},
+            batch::{Batch, ReceivedMessage},
         },
     },
 };
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(request) = serde_json::from_slice::<Request>(bytes) {
+    if let Ok(request) = serde_json::from_slice::<HttpRequest>(bytes) {
         assert!(request.source().is_none_or(|source| !source.contains('/')));
         let _ = request.bytes();
         assert_eq!(request.headers().iter().count(), request.headers.len());
     }
     if let Ok(event) = serde_json::from_slice::<SqsEvent>(bytes) {
-        let messages: Vec<Message> = event.records.into_iter().map(Into::into).collect();
+        let messages: Vec<ReceivedMessage> = event.records.into_iter().map(Into::into).collect();
         let count = messages.len();
         let batch = Batch::sort(messages);
         assert!(batch.orders(Timestamp::from_millis(0)).len() + batch.unreadable().len() <= count);

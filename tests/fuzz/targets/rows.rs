@@ -4,7 +4,7 @@
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::protocol::{
-    delivery::Item,
+    delivery::InboxItem,
     entity::EntityKey,
     format::{FORMAT, attribute as a},
     receipt::Receipt,
@@ -38,7 +38,7 @@ fuzz_target!(|fields: Vec<(u8, FuzzValue)>| {
     }
     let _ = Receipt::parse(&row);
     let entity = EntityKey::parse("n/a").expect("a key");
-    if let Ok(Item::Delivery(unpacked)) = Item::parse(&entity, &row) {
+    if let Ok(InboxItem::Delivery(unpacked)) = InboxItem::parse(&entity, &row) {
         let _ = unpacked.complete(&[]);
     }
 });

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{
     Timestamp,
     engine::queue::WakeUp,
-    functions::worker::batch::{Batch, Message},
+    functions::worker::batch::{Batch, ReceivedMessage},
     protocol::entity::EntityKey,
 };
 
@@ -16,7 +16,7 @@ fuzz_target!(|input: (String, u32)| {
         let written = serde_json::to_string(wake_up).expect("it can be written");
         assert_eq!(&serde_json::from_str::<WakeUp>(&written).expect("it is a wake-up"), wake_up);
     }
-    let batch = Batch::sort([Message { id: "1".into(), body: text.clone(), times, sent_at: None }]);
+    let batch = Batch::sort([ReceivedMessage { id: "1".into(), body: text.clone(), times, sent_at: None }]);
     assert_eq!(batch.orders(Timestamp::from_millis(0)).len(), usize::from(read.is_ok()));
     assert!(batch.orders(Timestamp::from_millis(0)).iter().all(|order| order.times == times));
     // Any key survives a round trip.

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
-use serializer::local::{Engines, Served, TOTALS_TABLE, queue::Faults};
+use serializer::local::{EnginePorts, Engines, TOTALS_TABLE, queue::QueueFaults};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::commit,
@@ -41,14 +41,14 @@ pub fn run_role() -> Result<bool> {
 
 fn serve() -> Result<bool> {
     let variable = |name: &str| std::env::var(name).with_context(|| name.to_owned());
-    let served = Served {
+    let served = EnginePorts {
         dynamodb: variable("DYNAMODB_PORT")?.parse()?,
         queue: variable("QUEUE_PORT")?.parse()?,
         visibility_timeout: Duration::from_secs(variable("VISIBILITY_TIMEOUT_SECONDS")?.parse()?),
     };
     let data = PathBuf::from(variable("DATA")?);
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(async {
-        let _engines = Engines::start_at(Some(&data), Faults::default(), served).await?;
+        let _engines = Engines::start_at(Some(&data), QueueFaults::default(), served).await?;
         println!("ready");
         std::future::pending().await
     })

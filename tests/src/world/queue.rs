@@ -15,7 +15,7 @@ use webhook_serializer::{
         drain::Acknowledgement,
         queue::{self, Depth, Queue, QueueError, Visibility, WakeUp},
     },
-    functions::worker::{Attributes, Record},
+    functions::worker::{Attributes, SqsRecord},
     time::{Env, Timestamp},
 };
 
@@ -42,8 +42,8 @@ impl MemoryMessage {
         self.number.to_string()
     }
 
-    pub fn record(&self) -> Record {
-        Record {
+    pub fn record(&self) -> SqsRecord {
+        SqsRecord {
             message_id: self.receipt(),
             receipt_handle: self.receipt(),
             body: self.content.text(),

@@ -24,13 +24,13 @@ use crate::commands::{print_json, target::Target};
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Jobs {
     #[command(subcommand)]
-    action: Option<Action>,
+    action: Option<JobsCommand>,
     #[command(flatten)]
     list: List,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum JobsCommand {
     /// Run a job within a minute, even if the job is switched off
     Run(Run),
     /// Run a program once for each tick of a schedule, however many hosts call this
@@ -57,8 +57,8 @@ struct Run {
 impl Jobs {
     pub async fn run(self) -> Result<ExitCode> {
         match self.action {
-            Some(Action::Run(run)) => run.run().await,
-            Some(Action::Once(once)) => once.run().await,
+            Some(JobsCommand::Run(run)) => run.run().await,
+            Some(JobsCommand::Once(once)) => once.run().await,
             None => self.list.run().await,
         }
     }

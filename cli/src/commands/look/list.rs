@@ -12,7 +12,7 @@ use serializer::{
     view::{
         delivery::{self, parked_json},
         order_status::{Kind, OrderStatus, ParkedDeliveries, SourceDelay},
-        overview::{Filter, Lane, Overview, ParkedDelivery},
+        overview::{OrderFilter, OrderSummary, Overview, ParkedDelivery},
     },
 };
 use webhook_serializer::{
@@ -68,7 +68,7 @@ pub struct List {
 
 #[derive(Debug, Default)]
 struct ListedOrder<'a> {
-    lane: Option<&'a Lane>,
+    lane: Option<&'a OrderSummary>,
     parked: Vec<&'a ParkedDelivery>,
     delay: Option<SourceDelay>,
 }
@@ -86,7 +86,7 @@ impl ListedOrder<'_> {
 
     fn since(&self) -> Option<Timestamp> {
         let parked = self.parked.iter().filter_map(|one| one.since);
-        self.lane.and_then(Lane::since).into_iter().chain(parked).min()
+        self.lane.and_then(OrderSummary::since).into_iter().chain(parked).min()
     }
 
     fn active_at(&self) -> Option<Timestamp> {
@@ -149,7 +149,7 @@ impl List {
         }
     }
 
-    fn takes(&self, lane: &Lane) -> bool {
+    fn takes(&self, lane: &OrderSummary) -> bool {
         if !self.chooses_state() {
             return true;
         }
@@ -172,8 +172,8 @@ impl List {
             Some(_) => None,
             None => Some(self.shown_first(&surveyor.survey.overview, &filter)),
         };
-        let is_shown = |lane: &Lane| shown.as_ref().is_none_or(|shown| shown.contains(&lane.state.entity));
-        let is_wanted = |lane: &Lane| self.takes(lane) && filter.takes_but_source(lane.error(), lane.since());
+        let is_shown = |lane: &OrderSummary| shown.as_ref().is_none_or(|shown| shown.contains(&lane.state.entity));
+        let is_wanted = |lane: &OrderSummary| self.takes(lane) && filter.takes_but_source(lane.error(), lane.since());
         surveyor.sources(|lane| is_wanted(lane) && is_shown(lane)).await?;
         let survey = surveyor.finish();
         if !deployment.is_local() {
@@ -191,12 +191,12 @@ impl List {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn shown_first(&self, seen: &Overview, filter: &Filter) -> Vec<EntityKey> {
+    fn shown_first(&self, seen: &Overview, filter: &OrderFilter) -> Vec<EntityKey> {
         let entries = self.entries(seen, filter);
         entries.into_iter().take(self.limit as usize).map(|(entity, _)| entity.clone()).collect()
     }
 
-    fn entries<'a>(&self, seen: &'a Overview, filter: &Filter) -> Vec<(&'a EntityKey, ListedOrder<'a>)> {
+    fn entries<'a>(&self, seen: &'a Overview, filter: &OrderFilter) -> Vec<(&'a EntityKey, ListedOrder<'a>)> {
         let mut entries: BTreeMap<&EntityKey, ListedOrder<'_>> = BTreeMap::new();
         for lane in &seen.lanes {
             if self.takes(lane) && filter.takes(lane.source.as_ref(), lane.error(), lane.since()) {

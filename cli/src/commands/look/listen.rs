@@ -15,7 +15,7 @@ use serializer::{
     output, say,
     stack::api::Services,
     view::{
-        activity::{Filter, OUTCOMES, OrderEvent},
+        activity::{ActivityEvent, ActivityFilter, OUTCOMES},
         position::{Named, marked},
     },
 };
@@ -131,13 +131,13 @@ fn topic(text: &str) -> Result<Pattern, &'static str> {
 /// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-enum Reader {
+enum DeliveryReader {
     Logs(Logs),
     Rows(Rows),
 }
 
-impl Reader {
-    async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<OrderEvent>)> {
+impl DeliveryReader {
+    async fn look(mut self, pause: Duration, env: Env) -> Result<(Self, Vec<ActivityEvent>)> {
         env.sleep(pause).await;
         let events = match &mut self {
             Self::Logs(logs) => logs.look().await?,
@@ -198,7 +198,7 @@ impl Listen {
         Ok(())
     }
 
-    async fn watch(&self, mut reader: Reader, deployment: &Deployment) -> Result<ExitCode> {
+    async fn watch(&self, mut reader: DeliveryReader, deployment: &Deployment) -> Result<ExitCode> {
         let filter = self.filter();
         let mut left = self.limit.unwrap_or(u64::MAX);
         let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
@@ -221,8 +221,8 @@ impl Listen {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn filter(&self) -> Filter {
-        Filter {
+    fn filter(&self) -> ActivityFilter {
+        ActivityFilter {
             source: self.source.as_ref().map(ToString::to_string),
             entity: self.order.as_ref().map(ToString::to_string),
             topic: self.topic.clone(),
@@ -238,11 +238,11 @@ impl Listen {
         }
     }
 
-    fn reader(&self, deployment: &Deployment) -> Result<Reader> {
+    fn reader(&self, deployment: &Deployment) -> Result<DeliveryReader> {
         let begin = self.begin(deployment.env.now());
         if deployment.is_local() {
             let rows = Rows::of(deployment.operator(), deployment.env.clone(), begin);
-            return Ok(Reader::Rows(rows));
+            return Ok(DeliveryReader::Rows(rows));
         }
         let Some(stack) = &deployment.stack else {
             bail!("listen reads a deployment's events from its logs: name the stack with --stack NAME");
@@ -261,11 +261,11 @@ impl Listen {
             style(format_args!("listening to the logs of {}: {cost}{reads}; Ctrl-C stops it", stack.name)).dim(),
         );
         let entity = self.order.as_ref().map(EntityKey::as_str);
-        Ok(Reader::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
+        Ok(DeliveryReader::Logs(Logs::of(Services::of(&deployment.account), stack, begin, entity)))
     }
 }
 
-fn print(one: &OrderEvent) {
+fn print(one: &ActivityEvent) {
     let at = one.at.map(|at| at.to_string()).unwrap_or_default();
     // Shows only the time of day, to the millisecond.
     let time = at.split_once('T').map_or(at.as_str(), |(_, time)| time);

@@ -13,8 +13,8 @@ use serializer::{
     say,
     view::{
         order_status::{Kind, NextCommand},
-        overview::{Group, Overview},
-        position::{Position, marked},
+        overview::{Overview, StatusGroup},
+        position::{ShortSequence, marked},
     },
 };
 use webhook_serializer::protocol::entity::{EntityKey, SourceName};
@@ -149,10 +149,10 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     format!("{orders}: {}. {aside}", kinds.join(", "))
 }
 
-fn next(group: &Group, paused: &BTreeSet<SourceName>, deployment: &Deployment) -> [(String, &'static str); 2] {
+fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
     let order = entity.as_str();
-    let sequence = Position(*sequence).to_string();
+    let sequence = ShortSequence(*sequence).to_string();
     let mut only = Vec::new();
     if let Some(source) = &group.source {
         only.extend(["--source", source.as_str()]);

@@ -9,7 +9,7 @@ use crate::commands::{selection::Selection, target::Target};
 /// Selects one order, or many.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
-pub struct Orders {
+pub struct OrderChoice {
     /// The order's key, such as shopify/order/450789469; or choose many by --source, --error, --since or --all
     #[arg(value_name = "ORDER", conflicts_with_all = ["source", "error", "since", "all", "limit"])]
     pub order: Option<EntityKey>,
@@ -20,7 +20,7 @@ pub struct Orders {
 /// Selects one delivery, all of an order, or many.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("which").required(true).multiple(true).args(["order", "source", "error", "since", "all"]))]
-pub struct Deliveries {
+pub struct DeliveryChoice {
     /// The order's key, such as shopify/order/450789469; or choose many by --source, --error, --since or --all
     #[arg(value_name = "ORDER")]
     pub order: Option<EntityKey>,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serializer::operations::Verb;
 
-use super::{choice::Deliveries, run::Request};
+use super::{choice::DeliveryChoice, run::OperationRequest};
 use crate::commands::reason::RequiredReason;
 
 #[derive(Debug, Args)]
@@ -17,13 +17,13 @@ pub struct Discard {
     #[command(flatten)]
     because: RequiredReason,
     #[command(flatten)]
-    deliveries: Deliveries,
+    deliveries: DeliveryChoice,
 }
 
 impl Discard {
     pub async fn run(self) -> Result<ExitCode> {
-        let Deliveries { order, sequence, many } = &self.deliveries;
+        let DeliveryChoice { order, sequence, many } = &self.deliveries;
         let reason = self.because.reason();
-        Request { verb: Verb::Discard, order: order.as_ref(), sequence: *sequence, many, reason }.run().await
+        OperationRequest { verb: Verb::Discard, order: order.as_ref(), sequence: *sequence, many, reason }.run().await
     }
 }

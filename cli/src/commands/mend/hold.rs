@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use serializer::operations::{Target as Order, Verb};
+use serializer::operations::{OperationTarget, Verb};
 use webhook_serializer::protocol::entity::EntityKey;
 
 use super::run::run_one;
@@ -31,7 +31,7 @@ pub struct Hold {
 impl Hold {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let order = Order { order: self.order, sequence: None };
+        let order = OperationTarget { order: self.order, sequence: None };
         run_one(Verb::Hold, &order, self.because.reason(), self.json, &deployment).await
     }
 }

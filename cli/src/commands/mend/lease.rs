@@ -11,7 +11,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    leases::{LeaseView, Leases, Show},
+    leases::{KeyDisplay, LeaseView, Leases},
     protocol::{entity::EntityKey, keys::entity_row, lease::LeaseId, state::LeaseKind},
     time::Timestamp,
 };
@@ -24,11 +24,11 @@ use crate::commands::{
 #[derive(Debug, Args)]
 pub struct Lease {
     #[command(subcommand)]
-    command: Command,
+    command: LeaseCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum LeaseCommand {
     /// Show the lease of one key, or one lease by its id
     Get(Get),
     /// List the leases that are held
@@ -49,7 +49,7 @@ struct Get {
     /// A key such as invoice_gen/SUB-1234, a printed hash of a key, or a lease id
     key: String,
     #[command(flatten)]
-    shown: Shown,
+    shown: OutputOptions,
     #[command(flatten)]
     target: Target,
 }
@@ -67,7 +67,7 @@ struct List {
     #[arg(long, value_name = "KEY")]
     after: Option<EntityKey>,
     #[command(flatten)]
-    shown: Shown,
+    shown: OutputOptions,
     #[command(flatten)]
     target: Target,
 }
@@ -89,7 +89,7 @@ struct Release {
 }
 
 #[derive(Debug, Args)]
-struct Shown {
+struct OutputOptions {
     /// Print keys and holders unhashed; a local run always does
     #[arg(long)]
     raw: bool,
@@ -98,11 +98,11 @@ struct Shown {
     json: bool,
 }
 
-impl Shown {
+impl OutputOptions {
     /// Decides whether leases' keys and holders are printed as hashes. Keys and holders may name customers, so only a
     /// local run prints them in clear by default.
-    fn how(&self, deployment: &Deployment) -> Show {
-        if self.raw || deployment.is_local() { Show::Raw } else { Show::Hashed }
+    fn how(&self, deployment: &Deployment) -> KeyDisplay {
+        if self.raw || deployment.is_local() { KeyDisplay::Raw } else { KeyDisplay::Hashed }
     }
 
     fn print(&self, leases: &[LeaseView], deployment: &Deployment) {
@@ -115,7 +115,7 @@ impl Shown {
                     "key": view.key(how),
                     "held": view.is_held(),
                     "kind": view.kind().map(LeaseKind::as_str),
-                    "id": view.id().filter(|_| how == Show::Raw).map(|id| id.to_string()),
+                    "id": view.id().filter(|_| how == KeyDisplay::Raw).map(|id| id.to_string()),
                     "by": view.by(how),
                     "since": view.since().map(|at| at.to_string()),
                     "until": view.until().map(|at| at.to_string()),
@@ -160,7 +160,7 @@ async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
     let mut from = None;
     loop {
         let page = leases.list(from, PAGE).await?;
-        if let Some(found) = page.leases.into_iter().find(|view| view.key(Show::Hashed) == name) {
+        if let Some(found) = page.leases.into_iter().find(|view| view.key(KeyDisplay::Hashed) == name) {
             return Ok(Some(found));
         }
         from = page.next;
@@ -180,11 +180,11 @@ fn leases(deployment: &Deployment) -> Leases {
 impl Lease {
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
-            Command::Get(get) => get.run().await,
-            Command::List(list) => list.run().await,
-            Command::Run(run) => run.run().await,
-            Command::Exec(exec) => exec.run(),
-            Command::Release(release) => release.run().await,
+            LeaseCommand::Get(get) => get.run().await,
+            LeaseCommand::List(list) => list.run().await,
+            LeaseCommand::Run(run) => run.run().await,
+            LeaseCommand::Exec(exec) => exec.run(),
+            LeaseCommand::Release(release) => release.run().await,
         }
     }
 }
@@ -239,7 +239,7 @@ impl Release {
         };
         match leases.force_release(&seen, &self.by, &self.why).await? {
             Some(freed) => {
-                let by = seen.by(Show::Raw).unwrap_or_default();
+                let by = seen.by(KeyDisplay::Raw).unwrap_or_default();
                 say!("{} was held by {by}, and is free now; its token is now {}", self.key, freed.token());
                 Ok(ExitCode::SUCCESS)
             }

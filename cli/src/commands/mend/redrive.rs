@@ -10,7 +10,7 @@ use webhook_serializer::{
     protocol::entity::EntityKey,
 };
 
-use super::{choice::Deliveries, run::Request};
+use super::{choice::DeliveryChoice, run::OperationRequest};
 use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
@@ -31,23 +31,25 @@ pub struct Redrive {
     #[command(flatten)]
     because: OptionalReason,
     #[command(flatten)]
-    deliveries: Deliveries,
+    deliveries: DeliveryChoice,
 }
 
 impl Redrive {
     pub async fn run(self) -> Result<ExitCode> {
-        let Deliveries { order, sequence, many } = &self.deliveries;
+        let DeliveryChoice { order, sequence, many } = &self.deliveries;
         let reason = self.because.reason();
         match &self.to {
             Some(to) => self.redirect(to).await,
             None => {
-                Request { verb: Verb::Redrive, order: order.as_ref(), sequence: *sequence, many, reason }.run().await
+                OperationRequest { verb: Verb::Redrive, order: order.as_ref(), sequence: *sequence, many, reason }
+                    .run()
+                    .await
             }
         }
     }
 
     async fn redirect(&self, to: &EntityKey) -> Result<ExitCode> {
-        let Deliveries { order, sequence, many } = &self.deliveries;
+        let DeliveryChoice { order, sequence, many } = &self.deliveries;
         let deployment = many.target.connect().await?;
         let operator = deployment.operator().because(self.because.reason());
         let order = order.as_ref().context("with --to, give the ORDER under which the delivery is parked")?;

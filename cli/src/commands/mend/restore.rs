@@ -28,7 +28,7 @@ use crate::commands::{
     reason::RequiredReason,
     target::{Deployment, Target},
 };
-use report::Report;
+use report::RestoreSummary;
 
 const NAMED: usize = 10;
 
@@ -63,7 +63,7 @@ pub struct Restore {
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct RestoreTotals {
     orders: usize,
     jobs: usize,
     waiting: u64,
@@ -130,8 +130,14 @@ impl Restore {
         self.restore(&operator, &restoring, &found, &interrupt, &deployment).await
     }
 
-    async fn look(&self, operator: &Operator, next: &NextRestore, as_of: Timestamp, now: Timestamp) -> Result<Found> {
-        let mut found = Found::default();
+    async fn look(
+        &self,
+        operator: &Operator,
+        next: &NextRestore,
+        as_of: Timestamp,
+        now: Timestamp,
+    ) -> Result<RestoreTotals> {
+        let mut found = RestoreTotals::default();
         let mut pass = operator.pass(TableName::Entities);
         while let Some(rows) = pass.page().await? {
             for row in &rows {
@@ -157,7 +163,7 @@ impl Restore {
         Ok(found)
     }
 
-    fn announce(&self, found: &Found, as_of: Timestamp, now: Timestamp, goes_on: bool) {
+    fn announce(&self, found: &RestoreTotals, as_of: Timestamp, now: Timestamp, goes_on: bool) {
         let left = if goes_on { " are left" } else { "" };
         say!(
             "{} and {}{left}, as of {as_of}, {} ago. The restore raises their sequences and tokens above all that were \
@@ -194,11 +200,11 @@ impl Restore {
         &self,
         operator: &Operator,
         restoring: &RestoreRecord,
-        found: &Found,
+        found: &RestoreTotals,
         interrupt: &Interrupt,
         deployment: &Deployment,
     ) -> Result<ExitCode> {
-        let mut report = Report::default();
+        let mut report = RestoreSummary::default();
         let bar = ProgressBar::new((found.orders + found.jobs) as u64);
         let done = operator.restore_all(restoring, self.even_if_used, |key, restored| {
             report.add(key, restored);

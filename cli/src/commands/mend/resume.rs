@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use serializer::operations::{Stop, Verb};
+use serializer::operations::{StopKind, Verb};
 
-use super::{choice::Orders, run::Request};
+use super::{choice::OrderChoice, run::OperationRequest};
 use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
@@ -25,18 +25,18 @@ pub struct Resume {
     #[command(flatten)]
     because: OptionalReason,
     #[command(flatten)]
-    orders: Orders,
+    orders: OrderChoice,
 }
 
 impl Resume {
     pub async fn run(self) -> Result<ExitCode> {
         let stop = match (&self.orders.order, self.held) {
-            (Some(_), _) => Stop::Any,
-            (None, true) => Stop::Hold,
-            (None, false) => Stop::Block,
+            (Some(_), _) => StopKind::Any,
+            (None, true) => StopKind::Hold,
+            (None, false) => StopKind::Block,
         };
-        let Orders { order, many } = &self.orders;
-        let request = Request {
+        let OrderChoice { order, many } = &self.orders;
+        let request = OperationRequest {
             verb: Verb::Resume(stop),
             order: order.as_ref(),
             sequence: None,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serializer::operations::Verb;
 
-use super::{choice::Orders, run::Request};
+use super::{choice::OrderChoice, run::OperationRequest};
 use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
@@ -18,13 +18,13 @@ pub struct Retry {
     #[command(flatten)]
     because: OptionalReason,
     #[command(flatten)]
-    orders: Orders,
+    orders: OrderChoice,
 }
 
 impl Retry {
     pub async fn run(self) -> Result<ExitCode> {
-        let Orders { order, many } = &self.orders;
+        let OrderChoice { order, many } = &self.orders;
         let reason = self.because.reason();
-        Request { verb: Verb::Retry, order: order.as_ref(), sequence: None, many, reason }.run().await
+        OperationRequest { verb: Verb::Retry, order: order.as_ref(), sequence: None, many, reason }.run().await
     }
 }

@@ -5,13 +5,13 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::Args;
 use serializer::{
-    operations::{self, Target as Order, Verb},
+    operations::{self, OperationTarget, Verb},
     output::{self, counted},
     say,
     view::position::{Named, marked},
 };
 use webhook_serializer::{
-    operator::{Rewinding, Rewound},
+    operator::{RewindOutcome, Rewinding},
     protocol::entity::{EntityKey, Sequence},
 };
 
@@ -56,7 +56,7 @@ impl Rewind {
             Some(named) => Some(deployment.sequence(&self.order, named).await?),
             None => None,
         };
-        let target = Order { order: self.order.clone(), sequence };
+        let target = OperationTarget { order: self.order.clone(), sequence };
         let verb = if self.end { Verb::EndRewind } else { Verb::Rewind };
         if let Some(from) = target.sequence
             && !self.yes
@@ -79,12 +79,12 @@ impl Rewind {
         let order = &self.order;
         let rewound = deployment.operator().would_rewind(order, from).await;
         let rewound = match rewound {
-            Ok(Rewound::Done(rewinding)) => rewinding,
+            Ok(RewindOutcome::Done(rewinding)) => rewinding,
             Ok(other) => {
                 bail!("{}", refused_text(&operations::rewound(Verb::Rewind, order, &other), order, deployment).await)
             }
             Err(error) => {
-                let target = Order { order: order.clone(), sequence: Some(from) };
+                let target = OperationTarget { order: order.clone(), sequence: Some(from) };
                 bail!("{}", refused_text(&operations::not_leased(&target, error)?, order, deployment).await)
             }
         };

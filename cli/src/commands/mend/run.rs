@@ -6,13 +6,13 @@ use std::{collections::BTreeSet, process::ExitCode};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use serializer::{
-    operations::{self, Effect, Outcome, ParkedSelection, Tally, Target, Verb},
+    operations::{self, Effect, OperationOutcome, OperationTarget, ParkedSelection, Tally, Verb},
     output::{self, Table, counted, duration},
     say,
     view::{
         delivery::parked_json,
         order_status::attempts_so_far,
-        overview::{Lane, ParkedDelivery},
+        overview::{OrderSummary, ParkedDelivery},
         position::{Named, marked},
     },
 };
@@ -30,7 +30,7 @@ use crate::commands::{
 
 const LISTED: usize = 50;
 
-pub struct Request<'a> {
+pub struct OperationRequest<'a> {
     pub verb: Verb,
     pub order: Option<&'a EntityKey>,
     pub sequence: Option<Named>,
@@ -38,14 +38,14 @@ pub struct Request<'a> {
     pub reason: Reason,
 }
 
-struct Plan {
-    targets: Vec<Target>,
+struct OperationPlan {
+    targets: Vec<OperationTarget>,
     columns: &'static [&'static str],
     rows: Vec<(Vec<String>, Value)>,
     notes: Vec<String>,
 }
 
-impl Request<'_> {
+impl OperationRequest<'_> {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.many.target.connect().await?;
         let interrupt = Interrupt::listen();
@@ -119,7 +119,7 @@ impl Request<'_> {
         Ok(format!("{of}{matching}; nothing was changed. `{next}` shows the current state"))
     }
 
-    async fn plan(&self, deployment: &Deployment, interrupt: &Interrupt) -> Result<Plan> {
+    async fn plan(&self, deployment: &Deployment, interrupt: &Interrupt) -> Result<OperationPlan> {
         let cost = Cost { yes: self.many.yes };
         let limit = self.many.limit.map_or(usize::MAX, |limit| limit as usize);
         let filter = self.many.selection.filter(deployment.env.now());
@@ -150,19 +150,19 @@ impl Request<'_> {
             }
             (Verb::Skip, Some(order)) => self.plan_of_skip(order, deployment).await,
             (_, Some(order)) => {
-                let targets = vec![Target { order: order.clone(), sequence: None }];
+                let targets = vec![OperationTarget { order: order.clone(), sequence: None }];
                 let row = (vec![order.to_string()], json!({ "entity": order, "done": null }));
-                Ok(Plan { targets, columns: &["order"], rows: vec![row], notes: Vec::new() })
+                Ok(OperationPlan { targets, columns: &["order"], rows: vec![row], notes: Vec::new() })
             }
             (_, None) => {
                 let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Orders).await?;
-                let is_wanted = |lane: &Lane| filter.takes_but_source(lane.error(), lane.since());
+                let is_wanted = |lane: &OrderSummary| filter.takes_but_source(lane.error(), lane.since());
                 if filter.source.is_some() {
                     surveyor.sources(is_wanted).await?;
                 }
                 let lanes = surveyor.complete()?.overview.lanes;
-                let is_wanted = |lane: &&Lane| filter.takes(lane.source.as_ref(), lane.error(), lane.since());
-                let mut lanes: Vec<&Lane> = lanes.iter().filter(is_wanted).collect();
+                let is_wanted = |lane: &&OrderSummary| filter.takes(lane.source.as_ref(), lane.error(), lane.since());
+                let mut lanes: Vec<&OrderSummary> = lanes.iter().filter(is_wanted).collect();
                 lanes.sort_by_key(|lane| lane.since());
                 let mut targets = operations::orders(self.verb, lanes.iter().copied());
                 targets.truncate(limit);
@@ -171,7 +171,7 @@ impl Request<'_> {
         }
     }
 
-    fn plan_of_parked(&self, selection: &ParkedSelection, deployment: &Deployment) -> Plan {
+    fn plan_of_parked(&self, selection: &ParkedSelection, deployment: &Deployment) -> OperationPlan {
         let now = deployment.env.now();
         let row = |one: &ParkedDelivery| {
             let since = one.since.map(|at| duration(now.since(at))).unwrap_or_default();
@@ -196,7 +196,7 @@ impl Request<'_> {
                  counts as a repeat."
             ));
         }
-        Plan {
+        OperationPlan {
             targets: selection.targets(),
             columns: &["order", ">delivery", "source", "topic", ">parked", "error"],
             rows: selection.deliveries.iter().map(row).collect(),
@@ -204,11 +204,16 @@ impl Request<'_> {
         }
     }
 
-    fn plan_of_orders(&self, targets: Vec<Target>, lanes: &[&Lane], deployment: &Deployment) -> Plan {
+    fn plan_of_orders(
+        &self,
+        targets: Vec<OperationTarget>,
+        lanes: &[&OrderSummary],
+        deployment: &Deployment,
+    ) -> OperationPlan {
         let now = deployment.env.now();
         let chosen: BTreeSet<&EntityKey> = targets.iter().map(|target| &target.order).collect();
         let lanes = || lanes.iter().filter(|lane| chosen.contains(&lane.state.entity));
-        let row = |lane: &&Lane| {
+        let row = |lane: &&OrderSummary| {
             let state = &lane.state;
             let cells = vec![
                 state.entity.to_string(),
@@ -228,10 +233,10 @@ impl Request<'_> {
         let waiting = counted(waiting, "delivery waits", "deliveries wait");
         let notes = vec![format!("{}, in which {waiting}.", counted(targets.len() as u64, "order", "orders"))];
         let rows = lanes().map(row).collect();
-        Plan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
+        OperationPlan { columns: &["order", "state", ">waiting", ">since", "why"], rows, notes, targets }
     }
 
-    async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<Plan> {
+    async fn plan_of_skip(&self, order: &EntityKey, deployment: &Deployment) -> Result<OperationPlan> {
         let Some(named) = self.sequence else {
             bail!(
                 "give the SEQUENCE of the delivery of {order}; `{}` shows the next one",
@@ -239,7 +244,7 @@ impl Request<'_> {
             );
         };
         let sequence = deployment.sequence(order, named).await?;
-        let target = Target { order: order.clone(), sequence: Some(sequence) };
+        let target = OperationTarget { order: order.clone(), sequence: Some(sequence) };
         let single = deployment.operator().single(order, sequence).await?;
         let topic = single.content.delivery().map_or("empty", |delivery| delivery.topic()).to_owned();
         let mut notes = Vec::new();
@@ -258,10 +263,10 @@ impl Request<'_> {
         }
         let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
         let rows = vec![(vec![order.to_string(), marked(sequence), topic], json)];
-        Ok(Plan { targets: vec![target], columns: &["order", ">delivery", "topic"], rows, notes })
+        Ok(OperationPlan { targets: vec![target], columns: &["order", ">delivery", "topic"], rows, notes })
     }
 
-    fn list(&self, plan: &Plan) {
+    fn list(&self, plan: &OperationPlan) {
         if self.many.json {
             plan.rows.iter().for_each(|(_, json)| print_json(json));
             return;
@@ -282,7 +287,12 @@ impl Request<'_> {
         );
     }
 
-    async fn act(&self, targets: &[Target], deployment: &Deployment, interrupt: &Interrupt) -> Result<ExitCode> {
+    async fn act(
+        &self,
+        targets: &[OperationTarget],
+        deployment: &Deployment,
+        interrupt: &Interrupt,
+    ) -> Result<ExitCode> {
         let operator = deployment.operator().because(self.reason.clone());
         let is_many = self.is_many();
         let json = self.many.json;
@@ -320,14 +330,19 @@ impl Request<'_> {
     }
 }
 
-fn with_reason(outcome: &Outcome, reason: &Reason) -> Value {
+fn with_reason(outcome: &OperationOutcome, reason: &Reason) -> Value {
     let mut value = outcome.json.clone();
     value["by"] = json!(reason.by);
     value["why"] = json!(reason.why);
     value
 }
 
-async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &Deployment) -> Result<ExitCode> {
+async fn finish(
+    outcome: &OperationOutcome,
+    order: &EntityKey,
+    json: bool,
+    deployment: &Deployment,
+) -> Result<ExitCode> {
     if outcome.effect == Effect::Refused {
         bail!("{}", refused_text(outcome, order, deployment).await);
     }
@@ -337,7 +352,7 @@ async fn finish(outcome: &Outcome, order: &EntityKey, json: bool, deployment: &D
     Ok(ExitCode::SUCCESS)
 }
 
-pub async fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Deployment) -> String {
+pub async fn refused_text(outcome: &OperationOutcome, order: &EntityKey, deployment: &Deployment) -> String {
     if outcome.is_unknown {
         return similar::unknown(order, deployment).await;
     }
@@ -347,7 +362,7 @@ pub async fn refused_text(outcome: &Outcome, order: &EntityKey, deployment: &Dep
 
 pub async fn run_one(
     verb: Verb,
-    target: &Target,
+    target: &OperationTarget,
     reason: Reason,
     json: bool,
     deployment: &Deployment,

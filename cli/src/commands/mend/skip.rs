@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use serializer::operations::Verb;
 
-use super::{choice::Deliveries, run::Request};
+use super::{choice::DeliveryChoice, run::OperationRequest};
 use crate::commands::reason::RequiredReason;
 
 #[derive(Debug, Args)]
@@ -24,13 +24,13 @@ pub struct Skip {
     #[command(flatten)]
     because: RequiredReason,
     #[command(flatten)]
-    deliveries: Deliveries,
+    deliveries: DeliveryChoice,
 }
 
 impl Skip {
     pub async fn run(self) -> Result<ExitCode> {
-        let Deliveries { order, sequence, many } = &self.deliveries;
+        let DeliveryChoice { order, sequence, many } = &self.deliveries;
         let reason = self.because.reason();
-        Request { verb: Verb::Skip, order: order.as_ref(), sequence: *sequence, many, reason }.run().await
+        OperationRequest { verb: Verb::Skip, order: order.as_ref(), sequence: *sequence, many, reason }.run().await
     }
 }

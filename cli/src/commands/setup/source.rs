@@ -17,7 +17,7 @@ use console::style;
 use serde_json::{Value, json};
 use serializer::{
     document::{
-        self, Change, Changed, Place, Text,
+        self, ChangeOutcome, DocumentChange, DocumentPlace, Text,
         advice::{self, Advice, Weight},
     },
     output, say,
@@ -32,11 +32,11 @@ use crate::commands::{confirm::ask, print_json};
 #[derive(Debug, Args)]
 pub struct Sources {
     #[command(subcommand)]
-    action: Action,
+    action: SourceCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum SourceCommand {
     /// Add a source; its secret is read from standard input
     Add(add::Add),
     /// List the sources: provider, entity, handler, secrets, warnings
@@ -56,13 +56,13 @@ enum Action {
 impl Sources {
     pub async fn run(self) -> Result<ExitCode> {
         match self.action {
-            Action::Add(add) => add.run().await,
-            Action::List(list) => list.run().await,
-            Action::Rotate(rotate) => rotate.run().await,
-            Action::Pause(pause) => pause.run().await,
-            Action::Resume(resume) => resume.run().await,
-            Action::Remove(remove) => remove.run().await,
-            Action::Test(test) => test.run().await,
+            SourceCommand::Add(add) => add.run().await,
+            SourceCommand::List(list) => list.run().await,
+            SourceCommand::Rotate(rotate) => rotate.run().await,
+            SourceCommand::Pause(pause) => pause.run().await,
+            SourceCommand::Resume(resume) => resume.run().await,
+            SourceCommand::Remove(remove) => remove.run().await,
+            SourceCommand::Test(test) => test.run().await,
         }
     }
 }
@@ -80,29 +80,29 @@ struct ChangeOptions {
     worker_timeout: u64,
 }
 
-struct Written {
-    change: Change,
+struct WrittenChange {
+    change: DocumentChange,
     version: Option<String>,
 }
 
 impl ChangeOptions {
     async fn apply(
         &self,
-        place: &Place,
+        place: &DocumentPlace,
         source: &str,
         edit: impl Fn(&mut Text) -> Result<()>,
-    ) -> Result<Option<Written>> {
-        let agree = |change: &Change| self.agree(place, source, change);
+    ) -> Result<Option<WrittenChange>> {
+        let agree = |change: &DocumentChange| self.agree(place, source, change);
         match document::apply(place, self.worker_timeout, edit, agree).await? {
-            Changed::Done(change, version) => Ok(Some(Written { change, version })),
-            Changed::Declined => {
+            ChangeOutcome::Done(change, version) => Ok(Some(WrittenChange { change, version })),
+            ChangeOutcome::Declined => {
                 output::complain("nothing was written");
                 Ok(None)
             }
         }
     }
 
-    fn agree(&self, place: &Place, source: &str, change: &Change) -> Result<bool> {
+    fn agree(&self, place: &DocumentPlace, source: &str, change: &DocumentChange) -> Result<bool> {
         if !self.json {
             say!("{}", style(format!("{place}:")).bold());
             for line in &change.lines {
@@ -121,8 +121,8 @@ impl ChangeOptions {
 
     fn report(
         &self,
-        place: &Place,
-        done: &Written,
+        place: &DocumentPlace,
+        done: &WrittenChange,
         (short, what): (&str, &str),
         source: &str,
         words: &[String],

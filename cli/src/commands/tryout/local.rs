@@ -19,9 +19,9 @@ use serializer::{
     console::{Console, Watched},
     document,
     local::{
-        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, Local as Deployment, Options, OwnScheduler, SLOTS, demo,
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, LocalOptions, LocalRun, OwnScheduler, SLOTS, demo,
         function_pool::FunctionPool,
-        function_process::{FunctionSettings, Logs, ProcessIds},
+        function_process::{FunctionSettings, ProcessIds, ProcessLogs},
         runtime_api::InvokeError,
         samples,
     },
@@ -164,9 +164,9 @@ impl Local {
         let scheduler = |program: &PathBuf| OwnScheduler {
             program: program.clone(),
             jobs: self.jobs.clone(),
-            logs: Logs::Lines(lines.clone()),
+            logs: ProcessLogs::Lines(lines.clone()),
         };
-        let options = Options {
+        let options = LocalOptions {
             data: self.data.clone(),
             port: if samples_in.is_some() { 0 } else { self.port },
             workers: self.workers,
@@ -183,7 +183,7 @@ impl Local {
             tokio::spawn(follow(file, sources.clone()));
         }
         let observer = (story.clone(), RefusalsPrinter { json: self.json });
-        let mut deployment = match Deployment::start(options, Arc::new(observer)).await {
+        let mut deployment = match LocalRun::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
             Err(error) => {
                 // Prints the scheduler's own output before the error.
@@ -241,7 +241,7 @@ impl Local {
     async fn start_processes(
         &self,
         program: &Path,
-        deployment: &mut Deployment,
+        deployment: &mut LocalRun,
         environment: &[(String, String)],
         lines: UnboundedSender<String>,
     ) -> Result<ProcessIds> {
@@ -252,7 +252,7 @@ impl Local {
             timeout: FUNCTION_TIMEOUT,
             memory_mb: 256,
             environment: environment.to_vec(),
-            logs: Logs::Lines(lines),
+            logs: ProcessLogs::Lines(lines),
         };
         let pool = Arc::new(FunctionPool::new(settings, self.workers));
         if let Err(error) = pool.start().await {
@@ -264,7 +264,7 @@ impl Local {
         Ok(pool.process_ids())
     }
 
-    fn start_included_workers(&self, deployment: &mut Deployment, sources: &LiveSources) -> Result<()> {
+    fn start_included_workers(&self, deployment: &mut LocalRun, sources: &LiveSources) -> Result<()> {
         let forward = Forward::configured(sources, &Environment)?;
         let invoke = self.invoke_handler(deployment, sources);
         let handlers = Handlers::new().with("log", Log).with("forward", forward).with("invoke", invoke);
@@ -282,7 +282,7 @@ impl Local {
         Ok(())
     }
 
-    fn announce(&self, deployment: &Deployment, console: Option<&Console>, sources: &Sources) {
+    fn announce(&self, deployment: &LocalRun, console: Option<&Console>, sources: &Sources) {
         if self.json {
             print_json(&json!({
                 "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.map(|console| &console.url),
@@ -300,14 +300,14 @@ impl Local {
         opened.map_err(|reason| anyhow!("{} is refused: {reason}", file.display()))
     }
 
-    fn environment(&self, deployment: &Deployment, sources_file: &Path) -> Vec<(String, String)> {
+    fn environment(&self, deployment: &LocalRun, sources_file: &Path) -> Vec<(String, String)> {
         let mut environment = deployment.environment(&sources_file.to_string_lossy());
         environment.push(("AWS_ENDPOINT_URL_LAMBDA".to_owned(), self.lambda.clone()));
         environment
     }
 
     /// Returns the handler `invoke` for functions on this machine. The handler never sends real credentials.
-    fn invoke_handler(&self, deployment: &Deployment, sources: &LiveSources) -> Invoke {
+    fn invoke_handler(&self, deployment: &LocalRun, sources: &LiveSources) -> Invoke {
         let engines = &deployment.engines;
         let account = Account {
             lambda_endpoint: Some(self.lambda.clone()),
@@ -323,11 +323,11 @@ impl Local {
         std::fs::write(file, lines?).with_context(|| format!("{} cannot be written", file.display()))
     }
 
-    async fn serve_elsewhere(&self, options: Options) -> Result<ExitCode> {
+    async fn serve_elsewhere(&self, options: LocalOptions) -> Result<ExitCode> {
         let directory = tempfile::tempdir()?;
         let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
         let deployment =
-            Deployment::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
+            LocalRun::start_without_functions(options, Arc::new(Quiet), Invoker::new(&self.invoke)).await?;
         let environment = self.environment(&deployment, &sources_file);
         let stops = Stops::listen()?;
         // The environment file is written last: a program that waits for it finds everything ready.
@@ -337,7 +337,7 @@ impl Local {
         stop_when_asked(stops, deployment, None).await
     }
 
-    fn greet_elsewhere(&self, deployment: &Deployment, exports: &str) {
+    fn greet_elsewhere(&self, deployment: &LocalRun, exports: &str) {
         self.greet_engines(deployment);
         let invoke = self.invoke.trim_end_matches('/');
         say!("functions  invoked at {invoke}\n");
@@ -353,7 +353,7 @@ impl Local {
         say!("Ctrl-C stops.\n");
     }
 
-    fn greet_engines(&self, deployment: &Deployment) {
+    fn greet_engines(&self, deployment: &LocalRun) {
         say!("DynamoDB   {}", deployment.engines.dynamodb_url());
         say!("queue      {}", deployment.engines.queue_endpoint());
         match &self.data {
@@ -362,7 +362,7 @@ impl Local {
         }
     }
 
-    fn greet(&self, deployment: &Deployment, console: &Console, sources: &Sources) {
+    fn greet(&self, deployment: &LocalRun, console: &Console, sources: &Sources) {
         let url = format!("http://{}", deployment.webhooks);
         say!("webhooks   {url}/webhooks/{{source}}");
         say!("console    {}", console.url);
@@ -402,7 +402,7 @@ fn print_warnings() {
 
 async fn play_samples(
     folder: &Path,
-    deployment: Deployment,
+    deployment: LocalRun,
     sources: &Sources,
     story: &EventRecorder,
 ) -> Result<(ExitCode, Option<String>)> {
@@ -498,19 +498,19 @@ fn not_a_worker(error: &InvokeError) -> String {
     }
 }
 
-fn looking(deployment: &Deployment) -> (Store, Operator) {
+fn looking(deployment: &LocalRun) -> (Store, Operator) {
     let Parts { store, waker, .. } = deployment.engines.connect(&Env::system(), None);
     let retention = deployment.engines.config().retention;
     let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(Quiet));
     (store.clone(), Operator::new(store, waker, inbox, retention).in_one_part())
 }
 
-fn teller(deployment: &Deployment, story: EventRecorder, json: bool) -> EventPrinter {
+fn teller(deployment: &LocalRun, story: EventRecorder, json: bool) -> EventPrinter {
     let (store, operator) = looking(deployment);
     EventPrinter { story, store, operator, url: format!("http://{}", deployment.webhooks), json }
 }
 
-fn watched(deployment: &Deployment, story: EventRecorder) -> Watched {
+fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let (store, operator) = looking(deployment);
     let url = format!("http://{}", deployment.webhooks);
     let option = local_option(&url);
@@ -536,7 +536,7 @@ impl Stops {
 
 /// Waits for Ctrl-C or SIGTERM, then for the running handlers. Fails at once if the data folder's files are removed. A Ctrl-C during the second wait stops the handlers at
 /// once.
-async fn stop_when_asked(stops: Stops, deployment: Deployment, processes: Option<ProcessIds>) -> Result<ExitCode> {
+async fn stop_when_asked(stops: Stops, deployment: LocalRun, processes: Option<ProcessIds>) -> Result<ExitCode> {
     let Stops { mut interrupted, mut terminated } = stops;
     tokio::select! {
         _ = interrupted.recv() => {}

@@ -13,7 +13,7 @@ use serializer::{
     document,
     local::{
         samples,
-        sender::{Answer, Sender},
+        sender::{HttpAnswer, Sender},
     },
     output::{self, LOCAL},
     say,
@@ -46,14 +46,14 @@ pub struct Send {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::commands) struct Accepted {
+pub(in crate::commands) struct AcceptedAnswer {
     pub(in crate::commands) accepted: Option<u64>,
     pub(in crate::commands) entity: Option<String>,
     pub(in crate::commands) ignored: Option<String>,
     pub(in crate::commands) error: Option<String>,
 }
 
-impl Accepted {
+impl AcceptedAnswer {
     pub(in crate::commands) fn of(body: &str) -> Self {
         serde_json::from_str(body).unwrap_or_default()
     }
@@ -141,8 +141,8 @@ impl Send {
         format!("The server refused a signature made with {signed}; name the server's document with --sources FILE.")
     }
 
-    fn print(&self, path: &Path, answer: &Answer) {
-        let said: Accepted = Accepted::of(&answer.body);
+    fn print(&self, path: &Path, answer: &HttpAnswer) {
+        let said: AcceptedAnswer = AcceptedAnswer::of(&answer.body);
         if self.json {
             return print_json(&json!({
                 "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
@@ -153,21 +153,21 @@ impl Send {
     }
 }
 
-pub(in crate::commands) fn line(status: u16, said: &Accepted, body: &str) -> String {
+pub(in crate::commands) fn line(status: u16, said: &AcceptedAnswer, body: &str) -> String {
     match said {
-        Accepted { accepted: Some(sequence), entity: Some(order), .. } => {
+        AcceptedAnswer { accepted: Some(sequence), entity: Some(order), .. } => {
             format!("{status} {order} accepted as {}", marked(Sequence(*sequence)))
         }
-        Accepted { accepted: Some(sequence), .. } => {
+        AcceptedAnswer { accepted: Some(sequence), .. } => {
             format!("{status} accepted as {}; the server's answer names no order", marked(Sequence(*sequence)))
         }
-        Accepted { ignored: Some(topic), .. } => {
+        AcceptedAnswer { ignored: Some(topic), .. } => {
             format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
         }
-        Accepted { entity: Some(order), .. } if status == 202 => {
+        AcceptedAnswer { entity: Some(order), .. } if status == 202 => {
             format!("{status} {order} deferred: it waits in the queue until the tables can be reached")
         }
-        Accepted { error: Some(error), .. } => format!("{status} {error}"),
+        AcceptedAnswer { error: Some(error), .. } => format!("{status} {error}"),
         _ if status == 200 && body == "{}" => format!("{status} a ping: the server stores nothing"),
         _ => format!("{status} {body}"),
     }

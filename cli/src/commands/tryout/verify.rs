@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{
     output, say,
-    signature::{Claim, Unusable, Verification},
+    signature::{SignatureClaim, Unusable, Verification},
 };
 use webhook_serializer::providers::Secret;
 
@@ -94,7 +94,7 @@ fn as_json(known: &Verification) -> serde_json::Value {
     said
 }
 
-fn print(claim: &Claim, known: &Verification) {
+fn print(claim: &SignatureClaim, known: &Verification) {
     let valid = console::style("valid:").green().bold();
     match known.secret {
         _ if known.is_ping => {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, builder::PossibleValuesParser};
-use serializer::{output, signature::Claim};
+use serializer::{output, signature::SignatureClaim};
 use webhook_serializer::{
     functions::ingest::keys::PublishedKeys,
     providers,
@@ -65,7 +65,7 @@ fn joined(headers: Vec<(String, String)>) -> Vec<(String, String)> {
 }
 
 impl Webhook {
-    pub fn claim(self) -> Result<Claim> {
+    pub fn claim(self) -> Result<SignatureClaim> {
         let body = match &self.body {
             Some(path) if path.as_os_str() != "-" => {
                 std::fs::read(path).with_context(|| format!("{} cannot be read", path.display()))?
@@ -88,7 +88,7 @@ impl Webhook {
             files.push((name, bytes));
         }
         let keys = PublishedKeys::new(Env::system());
-        let claim = Claim { provider, secrets, options, files, keys, url, headers, body, now };
+        let claim = SignatureClaim { provider, secrets, options, files, keys, url, headers, body, now };
         if claim.url.is_some() && !claim.reads_url() {
             output::complain(format_args!(
                 "note: --url has no effect, because {} does not sign the URL",

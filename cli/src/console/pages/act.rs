@@ -17,15 +17,15 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, count, delivery_path, grouped, order_path, position, timed},
+        frame::{PageFrame, PageRequest, Tab, count, delivery_path, grouped, order_path, position, timed},
         problem::Problem,
-        reading::{Depth, Tables},
-        request::{Asked, Sent},
+        reading::{ReadingDepth, Tables},
+        request::{Asked, SentForm},
     },
     Shown, key, quoted, sequence, shown,
 };
 use crate::{
-    operations::{Effect, ParkedSelection, Target, Verb},
+    operations::{Effect, OperationTarget, ParkedSelection, Verb},
     output,
     view::overview::{ParkedDelivery, alike},
 };
@@ -36,7 +36,7 @@ const LISTED: usize = 50;
 const REFRESH: u32 = 1;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Order {
+pub(super) struct OrderForm {
     #[serde(default)]
     key: String,
     sequence: Option<String>,
@@ -48,13 +48,13 @@ pub(super) async fn one(
     State(shared): State<Arc<Shared>>,
     action: Result<Path<String>, PathRejection>,
     request: PageRequest,
-    Sent(order): Sent<Order>,
+    SentForm(order): SentForm<OrderForm>,
 ) -> Response {
     let action = action.map(|Path(action)| action).unwrap_or_default();
     shown(act(&shared, &action, &order, &request).await, &shared, &request)
 }
 
-async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) -> Shown {
+async fn act(shared: &Shared, name: &str, order: &OrderForm, request: &PageRequest) -> Shown {
     let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
     let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
@@ -62,7 +62,7 @@ async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) 
         Some(text) => Some(sequence(shared, &entity, text).await?),
         None => None,
     };
-    let target = Target { order: entity.clone(), sequence: at };
+    let target = OperationTarget { order: entity.clone(), sequence: at };
     let done = match reason(&order.why) {
         Ok(why) => carry_out(shared, verb, target, why).await,
         Err(refusal) => Err(refusal),
@@ -71,19 +71,25 @@ async fn act(shared: &Shared, name: &str, order: &Order, request: &PageRequest) 
         let mut hidden = vec![("key", entity.to_string())];
         hidden.extend(at.map(|at| ("sequence", at.to_string())));
         let action = format!("/act/{}", verb.name());
-        Form { action: &action, hidden, why: &order.why, button: verb.label(), back: &order_path(&entity) }
+        ReasonForm { action: &action, hidden, why: &order.why, button: verb.label(), back: &order_path(&entity) }
             .again(&refusal, shared, request)
     }))
 }
 
-async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -> Result<Response, Refusal> {
+async fn carry_out(
+    shared: &Shared,
+    verb: Verb,
+    mut target: OperationTarget,
+    why: &str,
+) -> Result<Response, RefusalPage> {
     let by = &shared.watched.by;
     let operator = shared.watched.operator.clone().because(Reason::new(by, why));
     let back = order_path(&target.order);
     if verb == Verb::Redrive && target.sequence.is_none() {
         let parked = operator.parked(&target.order).await?;
-        let parked = parked.iter().map(|one| Target { order: target.order.clone(), sequence: Some(one.sequence) });
-        let mut parked: Vec<Target> = parked.collect();
+        let parked =
+            parked.iter().map(|one| OperationTarget { order: target.order.clone(), sequence: Some(one.sequence) });
+        let mut parked: Vec<OperationTarget> = parked.collect();
         // Several redrives run in the background, because they may take long.
         match parked.len() {
             0 => {
@@ -100,7 +106,7 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
     let sentence = match outcome.effect {
         Effect::Done => format!("{}. By {by}: {why}", outcome.sentence),
         Effect::Nothing => outcome.sentence,
-        Effect::Refused => return Err(Refusal::of(StatusCode::CONFLICT, outcome.sentence)),
+        Effect::Refused => return Err(RefusalPage::of(StatusCode::CONFLICT, outcome.sentence)),
     };
     let is_good = outcome.effect == Effect::Done;
     if is_good {
@@ -110,20 +116,20 @@ async fn carry_out(shared: &Shared, verb: Verb, mut target: Target, why: &str) -
     Ok(Redirect::to(&format!("{back}&flash={flash}")).into_response())
 }
 
-struct Refusal {
+struct RefusalPage {
     status: StatusCode,
     title: &'static str,
     sentence: String,
     next: &'static str,
 }
 
-impl Refusal {
+impl RefusalPage {
     fn of(status: StatusCode, sentence: String) -> Self {
         Self { status, title: "Nothing was done", sentence, next: "" }
     }
 }
 
-impl From<OperatorError> for Refusal {
+impl From<OperatorError> for RefusalPage {
     fn from(error: OperatorError) -> Self {
         let (status, title, sentence, next) = Problem::from(error).describe();
         let next = match status {
@@ -134,7 +140,7 @@ impl From<OperatorError> for Refusal {
     }
 }
 
-struct Form<'a> {
+struct ReasonForm<'a> {
     action: &'a str,
     hidden: Vec<(&'static str, String)>,
     why: &'a str,
@@ -142,8 +148,8 @@ struct Form<'a> {
     back: &'a str,
 }
 
-impl Form<'_> {
-    fn again(&self, refusal: &Refusal, shared: &Shared, request: &PageRequest) -> Response {
+impl ReasonForm<'_> {
+    fn again(&self, refusal: &RefusalPage, shared: &Shared, request: &PageRequest) -> Response {
         let body = html! {
             h1 { (refusal.title) }
             p.lead role="alert" { (timed(&refusal.sentence)) }
@@ -155,11 +161,11 @@ impl Form<'_> {
                 " " a.button href=(self.back) { "Back" }
             }
         };
-        Page::new(refusal.title, Tab::None).answer(refusal.status, shared, request, &body)
+        PageFrame::new(refusal.title, Tab::None).answer(refusal.status, shared, request, &body)
     }
 }
 
-fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &str) -> Response {
+fn begin_work(shared: &Shared, operator: Operator, targets: Vec<OperationTarget>, why: &str) -> Response {
     let by = &shared.watched.by;
     record(&format!("redrives {} deliveries, by {by}: {why}", targets.len()));
     let id = shared.watched.env.nonce().as_str().to_owned();
@@ -167,9 +173,9 @@ fn begin_work(shared: &Shared, operator: Operator, targets: Vec<Target>, why: &s
     Redirect::to(&format!("/work?id={}", work.id)).into_response()
 }
 
-fn reason(why: &str) -> Result<&str, Refusal> {
+fn reason(why: &str) -> Result<&str, RefusalPage> {
     match why.trim() {
-        "" => Err(Refusal::of(StatusCode::BAD_REQUEST, "Enter a reason for the operations log.".to_owned())),
+        "" => Err(RefusalPage::of(StatusCode::BAD_REQUEST, "Enter a reason for the operations log.".to_owned())),
         why => Ok(why),
     }
 }
@@ -180,7 +186,7 @@ fn record(done: &str) {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Selection {
+pub(super) struct SelectionForm {
     source: Option<String>,
     error: Option<String>,
     /// The time at which the page listed the parked deliveries, in milliseconds since the Unix epoch. Deliveries that
@@ -190,7 +196,7 @@ pub(super) struct Selection {
     why: String,
 }
 
-impl Selection {
+impl SelectionForm {
     fn includes(&self, one: &ParkedDelivery) -> bool {
         let until = self.until.unwrap_or(u64::MAX);
         self.source.as_deref().is_none_or(|source| one.source.as_str() == source)
@@ -201,19 +207,19 @@ impl Selection {
 
 pub(super) async fn confirm(
     State(shared): State<Arc<Shared>>,
-    Asked(selection): Asked<Selection>,
+    Asked(selection): Asked<SelectionForm>,
     request: PageRequest,
 ) -> Response {
     shown(ask(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn select(shared: &Shared, selection: &Selection) -> Result<ParkedSelection, Problem> {
+async fn select(shared: &Shared, selection: &SelectionForm) -> Result<ParkedSelection, Problem> {
     shared.readings.forget();
-    let reading = shared.readings.get(&shared.watched, Tables::All, Depth::Whole).await?;
+    let reading = shared.readings.get(&shared.watched, Tables::All, ReadingDepth::Whole).await?;
     Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| selection.includes(one), usize::MAX))
 }
 
-async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
+async fn ask(shared: &Shared, selection: &SelectionForm, request: &PageRequest) -> Shown {
     if let Some(source) = &selection.source {
         SourceName::parse(source)
             .map_err(|error| Problem::Malformed(format!("{} is not a source's name: {error}.", quoted(source))))?;
@@ -256,25 +262,25 @@ async fn ask(shared: &Shared, selection: &Selection, request: &PageRequest) -> S
             @if selected.len() > LISTED { p { "and " (grouped((selected.len() - LISTED) as u64)) " more." } }
         }
     };
-    Ok(Page::new("Redrive", Tab::Now).around(shared, request, &body))
+    Ok(PageFrame::new("Redrive", Tab::Now).around(shared, request, &body))
 }
 
 pub(super) async fn begin(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,
-    Sent(selection): Sent<Selection>,
+    SentForm(selection): SentForm<SelectionForm>,
 ) -> Response {
     shown(begun(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn begun(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
+async fn begun(shared: &Shared, selection: &SelectionForm, request: &PageRequest) -> Shown {
     let why = match reason(&selection.why) {
         Ok(why) => why.to_owned(),
         Err(refusal) => {
             let until = selection.until.map(|until| until.to_string());
             let fields = [("source", selection.source.clone()), ("error", selection.error.clone()), ("until", until)];
             let hidden = fields.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-            let form = Form { action: "/redrive", hidden, why: &selection.why, button: "Redrive", back: "/" };
+            let form = ReasonForm { action: "/redrive", hidden, why: &selection.why, button: "Redrive", back: "/" };
             return Ok(form.again(&refusal, shared, request));
         }
     };
@@ -288,16 +294,20 @@ async fn begun(shared: &Shared, selection: &Selection, request: &PageRequest) ->
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Id {
+pub(super) struct WorkParameters {
     #[serde(default)]
     id: String,
 }
 
-pub(super) async fn work(State(shared): State<Arc<Shared>>, Asked(id): Asked<Id>, request: PageRequest) -> Response {
+pub(super) async fn work(
+    State(shared): State<Arc<Shared>>,
+    Asked(id): Asked<WorkParameters>,
+    request: PageRequest,
+) -> Response {
     shown(working(&shared, &id, &request).await, &shared, &request)
 }
 
-async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Shown {
+async fn working(shared: &Shared, WorkParameters { id }: &WorkParameters, request: &PageRequest) -> Shown {
     let work = shared.works.find(id);
     let work = work.ok_or_else(|| {
         Problem::Unknown(
@@ -326,10 +336,13 @@ async fn working(shared: &Shared, Id { id }: &Id, request: &PageRequest) -> Show
         }
     };
     let refresh = progress.ended.is_none().then_some(REFRESH);
-    Ok(Page { refresh, ..Page::new("Redrive", Tab::Now) }.around(shared, request, &body))
+    Ok(PageFrame { refresh, ..PageFrame::new("Redrive", Tab::Now) }.around(shared, request, &body))
 }
 
-pub(super) async fn stop(State(shared): State<Arc<Shared>>, Sent(Id { id }): Sent<Id>) -> Response {
+pub(super) async fn stop(
+    State(shared): State<Arc<Shared>>,
+    SentForm(WorkParameters { id }): SentForm<WorkParameters>,
+) -> Response {
     if let Some(work) = shared.works.find(&id) {
         work.stop();
     }

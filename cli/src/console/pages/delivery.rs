@@ -18,16 +18,16 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation},
-        frame::{Page, PageRequest, Tab, ago, at, badge, delivery_path, order_path, position, timed},
+        frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, order_path, position, timed},
         problem::Problem,
-        request::{Asked, Sent},
+        request::{Asked, SentForm},
     },
     Shown, key,
     order::{actions, again, next_commands},
     sequence, shown, unknown,
 };
 use crate::view::{
-    body::{Changed, Node, Redacted, diff, redacted},
+    body::{BodyNode, ChangedValue, Redacted, diff, redacted},
     delivery::{DeliveryStatus, Fact, is_blocked_at},
     position::marked,
 };
@@ -36,7 +36,7 @@ const LONGEST: usize = 200;
 const LARGEST: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
+pub(super) struct DeliveryParameters {
     #[serde(default)]
     key: String,
     #[serde(default)]
@@ -45,7 +45,7 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Asked(parameters): Asked<Parameters>,
+    Asked(parameters): Asked<DeliveryParameters>,
     request: PageRequest,
 ) -> Response {
     shown(delivery(&shared, &parameters, false, &request).await, &shared, &request)
@@ -55,12 +55,12 @@ pub(super) async fn page(
 pub(super) async fn unredacted(
     State(shared): State<Arc<Shared>>,
     request: PageRequest,
-    Sent(parameters): Sent<Parameters>,
+    SentForm(parameters): SentForm<DeliveryParameters>,
 ) -> Response {
     shown(delivery(&shared, &parameters, true, &request).await, &shared, &request)
 }
 
-async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: &PageRequest) -> Shown {
+async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let sequence = sequence(shared, &entity, &parameters.sequence).await?;
     let operator = &shared.watched.operator;
@@ -113,7 +113,7 @@ async fn delivery(shared: &Shared, parameters: &Parameters, raw: bool, request: 
         }
     };
     let title = format!("{entity} {}", marked(sequence));
-    Ok(Page::new(&title, Tab::None).around(shared, request, &body))
+    Ok(PageFrame::new(&title, Tab::None).around(shared, request, &body))
 }
 
 fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> String {
@@ -139,7 +139,7 @@ fn body_of(entity: &EntityKey, sequence: Sequence, content: &Content, raw: bool)
         };
         return html! { section { h2 { "Body" } p { (why) } } };
     };
-    let node = Node::parse(delivery.body());
+    let node = BodyNode::parse(delivery.body());
     let text = || cut(&String::from_utf8_lossy(delivery.body()), LARGEST);
     let (shown, hidden) = match (&node, raw) {
         (Some(node), true) => (cut(&node.to_string(), LARGEST), Vec::new()),
@@ -179,7 +179,7 @@ fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup
             }
         };
     };
-    let nodes = Node::parse(before.body()).zip(Node::parse(delivery.body()));
+    let nodes = BodyNode::parse(before.body()).zip(BodyNode::parse(delivery.body()));
     let changes = nodes.map(|(old, new)| diff(&old, &new, raw));
     let value = |value: &Option<String>| value.as_deref().map(|value| cut(value, LONGEST));
     html! {
@@ -191,7 +191,7 @@ fn difference(content: &Content, before: Option<&Delivery>, raw: bool) -> Markup
                 Some(changes) if changes.is_empty() => { p { "The bodies are the same." } }
                 Some(changes) => {
                     ul.changes {
-                        @for Changed { pointer, before, after } in changes {
+                        @for ChangedValue { pointer, before, after } in changes {
                             li {
                                 code { (pointer) }
                                 @if let Some(before) = value(before) { del { (before) } }

@@ -18,9 +18,9 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, ago, badge, order_path, read, timed},
-        plot::{Line, Unit, lines},
-        reading::{Depth, Reading, Tables},
+        frame::{PageFrame, PageRequest, Tab, ago, badge, order_path, read, timed},
+        plot::{PlotLine, Unit, lines},
+        reading::{ReadingDepth, StoreReading, Tables},
         request::Asked,
     },
     Shown, shown,
@@ -39,7 +39,7 @@ const SOURCES: usize = 6;
 const LISTED: usize = 50;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
+pub(super) struct FiguresParameters {
     minutes: Option<u64>,
     #[serde(default)]
     read: String,
@@ -47,17 +47,17 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Asked(parameters): Asked<Parameters>,
+    Asked(parameters): Asked<FiguresParameters>,
     request: PageRequest,
 ) -> Response {
     shown(figures(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
+async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &PageRequest) -> Shown {
     let default = if shared.watched.story.is_some() { 5 } else { 60 };
     let minutes = parameters.minutes.unwrap_or(default).clamp(1, 24 * 60);
     let length = Duration::from_secs(60 * minutes);
-    let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
+    let depth = if parameters.read == "all" { ReadingDepth::Whole } else { ReadingDepth::Free };
     let reading = shared.readings.get(&shared.watched, Tables::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
     let now = shared.watched.env.now();
@@ -102,7 +102,7 @@ async fn figures(shared: &Shared, parameters: &Parameters, request: &PageRequest
         (held(&reading, now))
         (read(&reading, now, &format!("/figures?minutes={minutes}&read=all")))
     };
-    Ok(Page::new("Figures", Tab::Figures).around(shared, request, &body))
+    Ok(PageFrame::new("Figures", Tab::Figures).around(shared, request, &body))
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -188,7 +188,7 @@ impl Rates {
         usize::try_from(at).unwrap_or(STEPS)
     }
 
-    fn lines(&self, value: impl Fn(&ChartStep) -> Option<f64>) -> Vec<Line> {
+    fn lines(&self, value: impl Fn(&ChartStep) -> Option<f64>) -> Vec<PlotLine> {
         let mut busiest: Vec<_> = self.steps.iter().collect();
         busiest.sort_by_key(|(_, steps)| std::cmp::Reverse(steps.iter().map(|step| step.settled).sum::<u32>()));
         busiest.truncate(SOURCES);
@@ -196,7 +196,7 @@ impl Rates {
         let line = |(name, steps): (&String, &[ChartStep; STEPS])| {
             let first = self.first_known(steps);
             let value = |(at, step): (usize, &ChartStep)| value(step).filter(|_| at >= first);
-            Line { name: name.clone(), values: steps.iter().enumerate().map(value).collect() }
+            PlotLine { name: name.clone(), values: steps.iter().enumerate().map(value).collect() }
         };
         busiest.into_iter().map(line).collect()
     }
@@ -227,7 +227,7 @@ fn jobs_table(listed: &[roster::Listed], now: Timestamp) -> Markup {
     }
 }
 
-fn held(reading: &Reading, now: Timestamp) -> Markup {
+fn held(reading: &StoreReading, now: Timestamp) -> Markup {
     let held: Vec<_> = reading.orders.iter().filter_map(|state| Some((state, state.held.as_ref()?))).collect();
     html! {
         h2 { "Leases held" }

@@ -7,7 +7,7 @@ use maud::html;
 
 use super::super::{
     Shared,
-    frame::{Page, PageRequest, Tab},
+    frame::{PageFrame, PageRequest, Tab},
     live::MAX_LANES,
     reading::UNITS_PER_SECOND,
 };
@@ -54,5 +54,5 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>, request: PageRequest
             @else { "The lanes show the orders' rows. Reading them costs about " (UNITS_PER_SECOND) " read units a second while this page is open." }
         }
     };
-    Page::new("Lanes", Tab::Lanes).around(&shared, &request, &body)
+    PageFrame::new("Lanes", Tab::Lanes).around(&shared, &request, &body)
 }

@@ -12,18 +12,18 @@ use super::{
     super::{
         Shared,
         frame::{
-            Page, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read,
-            timed,
+            PageFrame, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position,
+            read, timed,
         },
         problem::Problem,
-        reading::{Depth, Reading, Tables},
+        reading::{ReadingDepth, StoreReading, Tables},
         request::Asked,
     },
     Shown, quoted, shown,
 };
 use crate::view::{
     order_status::Kind,
-    overview::{Group, Lane, ParkedDelivery, alike},
+    overview::{OrderSummary, ParkedDelivery, StatusGroup, alike},
 };
 
 const FIRST: usize = 8;
@@ -38,8 +38,8 @@ pub(super) struct Depths {
 }
 
 impl Depths {
-    fn depth(&self) -> Depth {
-        if self.read == "all" { Depth::Whole } else { Depth::Free }
+    fn depth(&self) -> ReadingDepth {
+        if self.read == "all" { ReadingDepth::Whole } else { ReadingDepth::Free }
     }
 }
 
@@ -83,10 +83,10 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
         (oldest(&reading, now))
         (read(&reading, now, "/?read=all"))
     };
-    Ok(Page::new("Now", Tab::Now).around(shared, request, &body))
+    Ok(PageFrame::new("Now", Tab::Now).around(shared, request, &body))
 }
 
-fn headline(reading: &Reading, is_well: bool) -> String {
+fn headline(reading: &StoreReading, is_well: bool) -> String {
     let seen = &reading.overview;
     let orders = |kind| (kind, seen.count(kind), ("order", "orders"));
     let counts = [
@@ -111,18 +111,18 @@ fn headline(reading: &Reading, is_well: bool) -> String {
 }
 
 /// Returns the words in front of a number that an incomplete reading counted.
-fn at_least(reading: &Reading, kind: Kind) -> &'static str {
+fn at_least(reading: &StoreReading, kind: Kind) -> &'static str {
     if reading.is_part_of(kind) { "at least " } else { "" }
 }
 
-fn group_path(page: &str, group: &Group) -> String {
+fn group_path(page: &str, group: &StatusGroup) -> String {
     let source = group.source.as_ref().map(|source| format!("&source={source}")).unwrap_or_default();
     let error = group.error.as_ref().map(|error| format!("&error={}", encoded(error))).unwrap_or_default();
     format!("/{page}?state={}{source}{error}", encoded(group.kind.as_str()))
 }
 
-fn card(group: &Group, reading: &Reading, now: Timestamp) -> Markup {
-    let selection = Selection {
+fn card(group: &StatusGroup, reading: &StoreReading, now: Timestamp) -> Markup {
+    let selection = NowParameters {
         state: group.kind.as_str().to_owned(),
         source: Some(group.source.as_ref().map_or_else(String::new, ToString::to_string)),
         error: Some(group.error.clone().unwrap_or_default()),
@@ -168,7 +168,7 @@ fn all(count: u64, is_part: bool) -> String {
 
 #[derive(Clone, Copy)]
 enum NowEntry<'a> {
-    Order(&'a Lane),
+    Order(&'a OrderSummary),
     Parked(&'a ParkedDelivery),
 }
 
@@ -218,7 +218,7 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
     }
 }
 
-fn oldest(reading: &Reading, now: Timestamp) -> Markup {
+fn oldest(reading: &StoreReading, now: Timestamp) -> Markup {
     let mut entries: BTreeMap<(Timestamp, &EntityKey), NowEntry<'_>> = BTreeMap::new();
     for lane in &reading.overview.lanes {
         entries.extend(lane.since().map(|since| ((since, &lane.state.entity), NowEntry::Order(lane))));
@@ -233,7 +233,7 @@ fn oldest(reading: &Reading, now: Timestamp) -> Markup {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Selection {
+pub(super) struct NowParameters {
     #[serde(default)]
     state: String,
     source: Option<String>,
@@ -242,14 +242,14 @@ pub(super) struct Selection {
     read: String,
 }
 
-impl Selection {
+impl NowParameters {
     fn includes(&self, source: Option<&str>, error: Option<&str>) -> bool {
         // An empty value selects entries without a source.
         self.source.as_deref().is_none_or(|wanted| source.unwrap_or_default() == wanted)
             && self.error.as_deref().is_none_or(|wanted| error.map(alike).unwrap_or_default() == wanted)
     }
 
-    fn entries<'a>(&self, reading: &'a Reading) -> Vec<NowEntry<'a>> {
+    fn entries<'a>(&self, reading: &'a StoreReading) -> Vec<NowEntry<'a>> {
         let seen = &reading.overview;
         let lanes = seen.lanes.iter().filter(|lane| {
             lane.kind.as_str() == self.state
@@ -266,13 +266,13 @@ impl Selection {
 
 pub(super) async fn group(
     State(shared): State<Arc<Shared>>,
-    Asked(selection): Asked<Selection>,
+    Asked(selection): Asked<NowParameters>,
     request: PageRequest,
 ) -> Response {
     shown(one_group(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest) -> Shown {
+async fn one_group(shared: &Shared, selection: &NowParameters, request: &PageRequest) -> Shown {
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == selection.state) else {
         let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::as_str).collect();
         return Err(Problem::Malformed(format!(
@@ -311,7 +311,7 @@ async fn one_group(shared: &Shared, selection: &Selection, request: &PageRequest
         @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " newer ones." } }
         (read(&reading, now, &format!("/group{query}&read=all")))
     };
-    Ok(Page::new(&format!("{} orders", selection.state), Tab::Now).around(shared, request, &body))
+    Ok(PageFrame::new(&format!("{} orders", selection.state), Tab::Now).around(shared, request, &body))
 }
 
 #[cfg(test)]
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
     use crate::view::overview::Overview;
 
-    fn reading(unread: &[&'static str]) -> Reading {
+    fn reading(unread: &[&'static str]) -> StoreReading {
         let mut overview = Overview::default();
         let order = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TAIL, 4_u32);
         overview.order(&order.with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32).with(a::BLOCKED, "attempts"), NOW);
@@ -342,7 +342,7 @@ mod tests {
             overview.delivery(&row.with(a::ENCODING, "plain").with(a::ERROR, "bad"));
         }
         let unread = unread.iter().map(|what| (*what, Estimate::About(2_000))).collect();
-        Reading { at: NOW, took: Duration::ZERO, orders: Vec::new(), overview, units: 1_000, unread }
+        StoreReading { at: NOW, took: Duration::ZERO, orders: Vec::new(), overview, units: 1_000, unread }
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use webhook_serializer::{
     operator::{Inspected, Parked},
     protocol::{
-        delivery::{Delivery, Item},
+        delivery::{Delivery, InboxItem},
         entity::{EntityKey, Sequence},
         maintain::OperatorAction,
         receipt::Settlement,
@@ -21,7 +21,7 @@ use super::{
     super::{
         Shared,
         actions::{About, Situation, is_offered, sequence_of},
-        frame::{Page, PageRequest, Tab, ago, at, badge, delivery_path, encoded, order_path, position, timed},
+        frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, encoded, order_path, position, timed},
         plot,
         request::Asked,
     },
@@ -42,7 +42,7 @@ const SETTLED: usize = 30;
 const LATEST: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
+pub(super) struct OrderParameters {
     #[serde(default)]
     key: String,
     settled: Option<usize>,
@@ -50,13 +50,13 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Asked(parameters): Asked<Parameters>,
+    Asked(parameters): Asked<OrderParameters>,
     request: PageRequest,
 ) -> Response {
     shown(order(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
+async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let limit = parameters.settled.unwrap_or(SETTLED).min(1000);
     let timeline = Timeline::read(&shared.watched.operator, &entity, limit).await?;
@@ -83,7 +83,7 @@ async fn order(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
             (settled(&entity, &timeline, limit, now))
         }
     };
-    Ok(Page::new(entity.as_str(), Tab::None).around(shared, request, &body))
+    Ok(PageFrame::new(entity.as_str(), Tab::None).around(shared, request, &body))
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
@@ -185,8 +185,8 @@ fn waiting(inspected: &Inspected, now: Timestamp) -> Markup {
                 tbody {
                     @for item in waiting {
                         @match item {
-                            Item::Void(sequence) => { tr { td.n { (position(*sequence)) } td colspan="4" { "tombstone: never written" } } }
-                            Item::Delivery(unpacked) => { (waiting_row(unpacked.head(), again.get(&unpacked.head().sequence()), now)) }
+                            InboxItem::Void(sequence) => { tr { td.n { (position(*sequence)) } td colspan="4" { "tombstone: never written" } } }
+                            InboxItem::Delivery(unpacked) => { (waiting_row(unpacked.head(), again.get(&unpacked.head().sequence()), now)) }
                         }
                     }
                 }

@@ -13,8 +13,8 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 use super::{
     super::{
         Shared,
-        frame::{Page, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
-        reading::{Depth, Statuses, Tables},
+        frame::{PageFrame, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
+        reading::{ReadingDepth, Statuses, Tables},
         request::Asked,
     },
     Shown, shown,
@@ -26,7 +26,7 @@ const LISTED: usize = 50;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Parameters {
+pub(super) struct SearchParameters {
     #[serde(default)]
     q: String,
     #[serde(default)]
@@ -35,13 +35,13 @@ pub(super) struct Parameters {
 
 pub(super) async fn page(
     State(shared): State<Arc<Shared>>,
-    Asked(parameters): Asked<Parameters>,
+    Asked(parameters): Asked<SearchParameters>,
     request: PageRequest,
 ) -> Response {
     shown(found(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) -> Shown {
+async fn found(shared: &Shared, parameters: &SearchParameters, request: &PageRequest) -> Shown {
     let wanted = parameters.q.trim();
     // A complete key needs no search.
     if let Ok(entity) = EntityKey::parse(wanted)
@@ -49,7 +49,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
     {
         return Ok(Redirect::to(&order_path(&entity)).into_response());
     }
-    let depth = if parameters.read == "all" { Depth::Whole } else { Depth::Free };
+    let depth = if parameters.read == "all" { ReadingDepth::Whole } else { ReadingDepth::Free };
     // Orders are seldom removed, so an older reading that has a match suffices.
     let known = shared.readings.newest().filter(|reading| !matching(&reading.orders, wanted).is_empty());
     let reading = match known {
@@ -91,7 +91,7 @@ async fn found(shared: &Shared, parameters: &Parameters, request: &PageRequest) 
         @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more. Enter a longer part of the key to find fewer." } }
         (read(&reading, now, &format!("/search?q={}&read=all", encoded(wanted))))
     };
-    Ok(Page::new("Search", Tab::None).around(shared, request, &body))
+    Ok(PageFrame::new("Search", Tab::None).around(shared, request, &body))
 }
 
 fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState> {

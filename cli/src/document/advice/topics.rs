@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use webhook_serializer::{
-    functions::ingest::Request,
+    functions::ingest::HttpRequest,
     nearest, providers,
     sources::{Pattern, Source, Topics},
 };
@@ -64,7 +64,7 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
         })
         .collect();
     for (_, event) in samples::of_provider(&source.provider_name) {
-        let Ok(event) = serde_json::from_str::<Request>(event) else { continue };
+        let Ok(event) = serde_json::from_str::<HttpRequest>(event) else { continue };
         let (headers, body) = (event.headers(), event.bytes().unwrap_or_default());
         topics.insert(source.describe(providers::Request { headers: &headers, body: &body }).topic);
     }

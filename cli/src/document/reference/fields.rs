@@ -2,151 +2,151 @@
 
 use webhook_serializer::{protocol::state::LARGEST_GROUP, providers};
 
-use super::{Absent, Field, Form, Pattern, Table};
+use super::{Absent, FieldForm, FieldPattern, ReferenceField, ReferenceTable};
 
 pub(super) const NAME: &str = "^[a-z0-9_-]{1,64}$";
 
-const ANY: Pattern = Pattern { name: "text", regex: "" };
-const NOT_EMPTY: Pattern = Pattern { name: "text", regex: "." };
-const DURATION: Pattern = Pattern { name: "duration", regex: r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$" };
-const RATE: Pattern = Pattern { name: "rate", regex: r"^\s*\+?0*([1-9][0-9]{0,2}|1000)\s*/\s*(s|min|h)\s*$" };
-const HEADER: Pattern = Pattern { name: "header", regex: r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" };
-const PLACE: Pattern = Pattern { name: "place", regex: r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$" };
-const TEMPLATE: Pattern = Pattern {
+const ANY: FieldPattern = FieldPattern { name: "text", regex: "" };
+const NOT_EMPTY: FieldPattern = FieldPattern { name: "text", regex: "." };
+const DURATION: FieldPattern = FieldPattern { name: "duration", regex: r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$" };
+const RATE: FieldPattern = FieldPattern { name: "rate", regex: r"^\s*\+?0*([1-9][0-9]{0,2}|1000)\s*/\s*(s|min|h)\s*$" };
+const HEADER: FieldPattern = FieldPattern { name: "header", regex: r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$" };
+const PLACE: FieldPattern = FieldPattern { name: "place", regex: r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$" };
+const TEMPLATE: FieldPattern = FieldPattern {
     name: "template",
     regex: r"^([^{}]*\{([^{}:]+:)?(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
 };
-const TOPIC: Pattern = Pattern { name: "topic", regex: r"^\S(.*\S)?$" };
-const URL: Pattern = Pattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
-const FUNCTION: Pattern = Pattern {
+const TOPIC: FieldPattern = FieldPattern { name: "topic", regex: r"^\S(.*\S)?$" };
+const URL: FieldPattern = FieldPattern { name: "URL", regex: "^[Hh][Tt][Tt][Pp][Ss]?://." };
+const FUNCTION: FieldPattern = FieldPattern {
     name: "function",
     regex: "^(arn:aws[A-Za-z0-9_-]*:lambda:[A-Za-z0-9_-]{1,32}:[0-9]{12}:function:)?[A-Za-z0-9_-]{1,64}$",
 };
-const QUALIFIER: Pattern = Pattern { name: "qualifier", regex: r"^(\$LATEST|[A-Za-z0-9_-]{1,128})$" };
-const ORIGIN_SECRET: Pattern = Pattern { name: "text", regex: ".{32}" };
-const TABLE_NAME: Pattern = Pattern { name: "table", regex: "^[A-Za-z0-9_.-]{3,255}$" };
-const SIGNING_KEY: Pattern = Pattern { name: "text", regex: "^whsec_." };
+const QUALIFIER: FieldPattern = FieldPattern { name: "qualifier", regex: r"^(\$LATEST|[A-Za-z0-9_-]{1,128})$" };
+const ORIGIN_SECRET: FieldPattern = FieldPattern { name: "text", regex: ".{32}" };
+const TABLE_NAME: FieldPattern = FieldPattern { name: "table", regex: "^[A-Za-z0-9_.-]{3,255}$" };
+const SIGNING_KEY: FieldPattern = FieldPattern { name: "text", regex: "^whsec_." };
 
-pub(super) const SOURCE: Table = Table {
+pub(super) const SOURCE: ReferenceTable = ReferenceTable {
     path: "[sources.NAME]",
     about: "One configured sender. Its webhooks are posted to `/webhooks/NAME`; `NAME` is 1 to 64 lower-case letters, \
             digits, `-` or `_`, and not `cron`. A document has at least one source.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "provider",
-            form: Form::Word(&providers::NAMES),
+            form: FieldForm::Word(&providers::NAMES),
             absent: Absent::Required,
             example: "\"shopify\"",
             about: "The provider, whose rules verify the webhooks and find topic and entity. `generic` is any sender \
                     that the table `generic` describes.",
         },
-        Field {
+        ReferenceField {
             name: "secrets",
-            form: Form::OneOrMore(NOT_EMPTY),
+            form: FieldForm::OneOrMore(NOT_EMPTY),
             absent: Absent::Means("deliveries are answered 503"),
             example: "[\"…\"]",
             about: "The secrets that the sender signs with or sends: [for each provider](providers.md). Give both \
                     the old and the new one while you roll it. For `stripe` and `etsy` they begin with `whsec_`, \
                     for `standard-webhooks` with `whsec_` or `whpk_`, a public key. Write a binary key as `hex:…` or `base64:…`.",
         },
-        Field {
+        ReferenceField {
             name: "webhook_id",
-            form: Form::OneOrMore(NOT_EMPTY),
+            form: FieldForm::OneOrMore(NOT_EMPTY),
             absent: Absent::Means("deliveries are answered 503"),
             example: "\"8PT597110X687430LKGECATA\"",
             about: "Only with `provider = \"paypal\"`: the webhook's id, which PayPal shows once the webhook exists. \
                     While you replace a webhook, give the ids of the old and the new one.",
         },
-        Field {
+        ReferenceField {
             name: "client_id",
-            form: Form::OneOrMore(NOT_EMPTY),
+            form: FieldForm::OneOrMore(NOT_EMPTY),
             absent: Absent::Means("deliveries are answered 503"),
             example: "\"4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55\"",
             about: "Only with `provider = \"adobe-io-events\"`: the client id of the project that the events are \
                     registered in.",
         },
-        Field {
+        ReferenceField {
             name: "tolerance",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"5m\""),
             example: "\"1m\"",
             about: "The longest difference between a signature's time and now, in either direction. If it is longer, \
                     the delivery is refused. More than 0.",
         },
-        Field {
+        ReferenceField {
             name: "url",
-            form: Form::Text(NOT_EMPTY),
+            form: FieldForm::Text(NOT_EMPTY),
             absent: Absent::Means("required by `provider = \"square\"`, refused with any other"),
             example: "\"https://example.com/webhooks/square\"",
             about: "The URL that the provider calls, exactly as configured there, for providers that sign it. It is \
                     never taken from the request.",
         },
-        Field {
+        ReferenceField {
             name: "entity",
-            form: Form::OneOrMore(TEMPLATE),
+            form: FieldForm::OneOrMore(TEMPLATE),
             absent: Absent::Means("the key that the provider's rule finds, as if you wrote `\"{source}/{entity}\"`"),
             example: "\"{source}/{entity}\"",
             about: "[A template of the entity's key](sources.md#entity-what-order-is-kept-for), or several, tried in \
                     turn. Deliveries with the same key are handled in order. A key has at most 512 bytes.",
         },
-        Field {
+        ReferenceField {
             name: "topics",
-            form: Form::Table(&TOPICS),
+            form: FieldForm::Table(&TOPICS),
             absent: Absent::Means("all topics"),
             example: "{ take = [\"orders/*\", \"refunds/create\"] }",
             about: "The topics to take. [Ignored deliveries](sources.md#topics) are verified, answered 200 \
                     and counted, but not stored.",
         },
-        Field {
+        ReferenceField {
             name: "handler",
-            form: Form::Text(ANY),
+            form: FieldForm::Text(ANY),
             absent: Absent::Required,
             example: "\"log\"",
             about: "The handler of its deliveries: `log`, `forward`, `invoke`, or a handler of your own worker.",
         },
-        Field {
+        ReferenceField {
             name: "handler_timeout",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"10s\""),
             example: "\"30s\"",
             about: "The longest time of one handler start; then the attempt counts as unanswered. It must be more than \
                     0, and more than 4 s shorter than the parameter `WorkerTimeout` (60 s).",
         },
-        Field {
+        ReferenceField {
             name: "retry",
-            form: Form::Table(&RETRY),
+            form: FieldForm::Table(&RETRY),
             absent: Absent::Is("{}"),
             example: "{ attempts = 3 }",
             about: "The limits of retries, and the waits between them.",
         },
-        Field {
+        ReferenceField {
             name: "on_failure",
-            form: Form::Word(&["park", "block"]),
+            form: FieldForm::Word(&["park", "block"]),
             absent: Absent::Is("\"park\""),
             example: "\"block\"",
             about: "At the limit of its retries, `park` sets a delivery aside and continues with the next one; \
                     `block` stops the order until an operator decides.",
         },
-        Field {
+        ReferenceField {
             name: "on_outage",
-            form: Form::Word(&["queue", "refuse"]),
+            form: FieldForm::Word(&["queue", "refuse"]),
             absent: Absent::Means("`\"queue\"` if the provider never retries, otherwise `\"refuse\"`"),
             example: "\"queue\"",
             about: "While the tables cannot be reached, `queue` keeps a verified delivery in the queue and answers \
                     202; it [may be appended later](sources.md#while-the-tables-cannot-be-reached) than others of \
                     its order. `refuse` answers 503, so that the sender retries.",
         },
-        Field {
+        ReferenceField {
             name: "rate",
-            form: Form::Text(RATE),
+            form: FieldForm::Text(RATE),
             absent: Absent::Means("no limit"),
             example: "\"5/s\"",
             about: "The highest rate of handler starts for one order, evenly spread: a number from 1 to 1000, a slash, \
                     and `s`, `min` or `h`.",
         },
-        Field {
+        ReferenceField {
             name: "deliver",
-            form: Form::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
+            form: FieldForm::WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
             absent: Absent::Is("\"each\""),
             example: "{ up_to = 10 }",
             about: "The deliveries in one handler start: `\"each\"` gives one; `{ up_to = n }` gives up to n that \
@@ -154,47 +154,47 @@ pub(super) const SOURCE: Table = Table {
                     [several at once](sources.md#several-at-once). The last two need a `retry` that allows more than \
                     one attempt.",
         },
-        Field {
+        ReferenceField {
             name: "linger",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Means("no wait"),
             example: "\"2s\"",
             about: "The time for which a delivery waits for more of its order, unless a full group waits already. More \
                     than 0, at most a minute. Only with `deliver = { up_to = … }` or `\"latest\"`.",
         },
-        Field {
+        ReferenceField {
             name: "stale",
-            form: Form::Word(&["run", "skip"]),
+            form: FieldForm::Word(&["run", "skip"]),
             absent: Absent::Is("\"run\""),
             example: "\"skip\"",
             about: "What happens to a delivery whose event is older than one of its topic family that was applied to \
                     its order. `run` starts the handler, which can ask for the age; `skip` settles the delivery as \
                     superseded. Deliveries of the same time, redriven and rewound ones always run.",
         },
-        Field {
+        ReferenceField {
             name: "paused",
-            form: Form::Flag,
+            form: FieldForm::Flag,
             absent: Absent::Is("false"),
             example: "true",
             about: "Accepts deliveries but starts no handler: see [pause a source](operating.md#pause-a-source).",
         },
-        Field {
+        ReferenceField {
             name: "generic",
-            form: Form::Table(&GENERIC),
+            form: FieldForm::Table(&GENERIC),
             absent: Absent::Means("required by `provider = \"generic\"`, refused with any other"),
             example: "{ header = \"x-acme-signature\", hash = \"sha256\", encoding = \"hex\" }",
             about: "The signature of an unlisted sender, and the places of topic, id and entity.",
         },
-        Field {
+        ReferenceField {
             name: "forward",
-            form: Form::Table(&FORWARD),
+            form: FieldForm::Table(&FORWARD),
             absent: Absent::Means("required by `handler = \"forward\"`, refused with any other"),
             example: "{ url = \"https://example.com/webhooks\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\" }",
             about: "The endpoint to which the handler `forward` posts deliveries: see [forward](forward.md).",
         },
-        Field {
+        ReferenceField {
             name: "invoke",
-            form: Form::Table(&INVOKE),
+            form: FieldForm::Table(&INVOKE),
             absent: Absent::Means("required by `handler = \"invoke\"`, refused with any other"),
             example: "{ function = \"orders\", qualifier = \"live\" }",
             about: "The Lambda function that the handler `invoke` calls with deliveries: see [invoke](invoke.md).",
@@ -202,21 +202,21 @@ pub(super) const SOURCE: Table = Table {
     ],
 };
 
-pub(super) const TOPICS: Table = Table {
+pub(super) const TOPICS: ReferenceTable = ReferenceTable {
     path: "[sources.NAME.topics]",
     about: "Topics as the provider writes them. `*` matches any text, or none. Everything else matches itself, \
             including case. If both fields name a topic, it is ignored.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "take",
-            form: Form::OneOrMore(TOPIC),
+            form: FieldForm::OneOrMore(TOPIC),
             absent: Absent::Means("all topics"),
             example: "[\"orders/*\", \"refunds/create\"]",
             about: "The topics to take. All others are ignored.",
         },
-        Field {
+        ReferenceField {
             name: "ignore",
-            form: Form::OneOrMore(TOPIC),
+            form: FieldForm::OneOrMore(TOPIC),
             absent: Absent::Means("none"),
             example: "\"customers/*\"",
             about: "The topics to ignore.",
@@ -224,54 +224,54 @@ pub(super) const TOPICS: Table = Table {
     ],
 };
 
-pub(super) const RETRY: Table = Table {
+pub(super) const RETRY: ReferenceTable = ReferenceTable {
     path: "[sources.NAME.retry]",
     about: "The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of \
             its waits. At the limit, the delivery is parked or blocks its order (`on_failure`). `\"0s\"` gives up at \
             the first failure. No limit exceeds 30 days or half of the retention.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "attempts",
-            form: Form::Count,
+            form: FieldForm::Count,
             absent: Absent::Means("limited by `for`"),
             example: "3",
             about: "The largest number of failed starts, at most 1,000. Starts without an answer, crashes and an unavailable \
                     destination do not count.",
         },
-        Field {
+        ReferenceField {
             name: "first",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"1s\""),
             example: "\"500ms\"",
             about: "The wait after the first failure of a class. It doubles with each further failure, with jitter \
                     over its upper half.",
         },
-        Field {
+        ReferenceField {
             name: "longest",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"10m\""),
             example: "\"1m 30s\"",
             about: "The longest wait after a failure. After no answer, it is 15 minutes; for an unavailable \
                     destination, five minutes.",
         },
-        Field {
+        ReferenceField {
             name: "for",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Means("`\"1h\"`; with `attempts`, no limit"),
             example: "\"2h\"",
             about: "The limit for failures: the handler returns `retry`, panics, or answers with a status not named \
                     below.",
         },
-        Field {
+        ReferenceField {
             name: "unanswered_for",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"1d\""),
             example: "\"6h\"",
             about: "The limit for starts without an answer: a timeout, a broken connection, 502 or 504.",
         },
-        Field {
+        ReferenceField {
             name: "unavailable_for",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Is("\"3d\""),
             example: "\"1d\"",
             about: "The limit for a destination that cannot be reached or has no capacity: no connection, 429 or \
@@ -280,80 +280,80 @@ pub(super) const RETRY: Table = Table {
     ],
 };
 
-pub(super) const GENERIC: Table = Table {
+pub(super) const GENERIC: ReferenceTable = ReferenceTable {
     path: "[sources.NAME.generic]",
     about: "The signature of an unlisted sender, by its documentation. Only with `provider = \"generic\"`.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "header",
-            form: Form::Text(HEADER),
+            form: FieldForm::Text(HEADER),
             absent: Absent::Required,
             example: "\"x-acme-signature\"",
             about: "The header with the signature.",
         },
-        Field {
+        ReferenceField {
             name: "hash",
-            form: Form::Word(&["sha1", "sha256", "sha512"]),
+            form: FieldForm::Word(&["sha1", "sha256", "sha512"]),
             absent: Absent::Required,
             example: "\"sha512\"",
             about: "The hash function of the HMAC.",
         },
-        Field {
+        ReferenceField {
             name: "encoding",
-            form: Form::Word(&["hex", "base64"]),
+            form: FieldForm::Word(&["hex", "base64"]),
             absent: Absent::Required,
             example: "\"base64\"",
             about: "The encoding of the signature.",
         },
-        Field {
+        ReferenceField {
             name: "prefix",
-            form: Form::Text(ANY),
+            form: FieldForm::Text(ANY),
             absent: Absent::Is("\"\""),
             example: "\"sha256=\"",
             about: "The text before the signature. In a list, entries without it are ignored.",
         },
-        Field {
+        ReferenceField {
             name: "separator",
-            form: Form::Text(NOT_EMPTY),
+            form: FieldForm::Text(NOT_EMPTY),
             absent: Absent::Means("the whole value is one signature"),
             example: "\",\"",
             about: "The text between several signatures in the header; spaces around it are ignored.",
         },
-        Field {
+        ReferenceField {
             name: "signed",
-            form: Form::Text(Pattern { name: "text", regex: r"\{body\}" }),
+            form: FieldForm::Text(FieldPattern { name: "text", regex: r"\{body\}" }),
             absent: Absent::Is("\"{body}\""),
             example: "\"{header:x-acme-id}.{body}\"",
             about: "The signed text: `{body}`, and around it `{timestamp}`, `{header:…}` or fixed text, such as the \
                     URL that the sender calls.",
         },
-        Field {
+        ReferenceField {
             name: "timestamp_header",
-            form: Form::Text(HEADER),
+            form: FieldForm::Text(HEADER),
             absent: Absent::Means("none"),
             example: "\"x-acme-timestamp\"",
             about: "The header with `{timestamp}`: seconds, milliseconds or RFC 3339. A request whose \
                     time differs from now by more than `tolerance` is refused. Only with `{timestamp}` in `signed`.",
         },
-        Field {
+        ReferenceField {
             name: "timestamp_prefix",
-            form: Form::Text(NOT_EMPTY),
+            form: FieldForm::Text(NOT_EMPTY),
             absent: Absent::Means("none"),
             example: "\"t=\"",
             about: "The text before `{timestamp}` in an entry of the signature's header. Use it instead of \
                     `timestamp_header`, together with `separator`.",
         },
-        Field {
+        ReferenceField {
             name: "delivery_id",
-            form: Form::OneOrMore(PLACE),
+            form: FieldForm::OneOrMore(PLACE),
             absent: Absent::Means("the hash of the body"),
             example: "\"x-acme-delivery\"",
             about: "The delivery's id, which stays the same over all retries. Without it, the hash of the body \
                     identifies a delivery, within `retried_for`.",
         },
-        Field {
+        ReferenceField {
             name: "retried_for",
-            form: Form::Text(DURATION),
+            form: FieldForm::Text(DURATION),
             absent: Absent::Means("3 days"),
             example: "\"1h\"",
             about: "The time for which the sender retries a delivery that was not answered 2xx. Without a \
@@ -361,37 +361,37 @@ pub(super) const GENERIC: Table = Table {
                     `0s`: the sender never retries. Then each request is a delivery, and `on_outage` defaults to \
                     `\"queue\"`.",
         },
-        Field {
+        ReferenceField {
             name: "topic",
-            form: Form::OneOrMore(PLACE),
+            form: FieldForm::OneOrMore(PLACE),
             absent: Absent::Means("`unknown`"),
             example: "\"/event/type\"",
             about: "The topic, such as `order.updated`.",
         },
-        Field {
+        ReferenceField {
             name: "account",
-            form: Form::OneOrMore(PLACE),
+            form: FieldForm::OneOrMore(PLACE),
             absent: Absent::Means("none"),
             example: "\"x-acme-shop\"",
             about: "The shop or account, `{account}` in templates.",
         },
-        Field {
+        ReferenceField {
             name: "entity",
-            form: Form::OneOrMore(PLACE),
+            form: FieldForm::OneOrMore(PLACE),
             absent: Absent::Means("none"),
             example: "[\"/order/id\", \"/order_id\"]",
             about: "The entity's id: the first of these places with a value.",
         },
-        Field {
+        ReferenceField {
             name: "entity_kind",
-            form: Form::Text(NOT_EMPTY),
+            form: FieldForm::Text(NOT_EMPTY),
             absent: Absent::Means("the id alone"),
             example: "\"order\"",
             about: "The kind of the entity, before its id: `order` makes `order/7`.",
         },
-        Field {
+        ReferenceField {
             name: "event_time",
-            form: Form::OneOrMore(PLACE),
+            form: FieldForm::OneOrMore(PLACE),
             absent: Absent::Means("unknown"),
             example: "\"/order/updated_at\"",
             about: "The time of the event: seconds, milliseconds or RFC 3339. Do not use the time of the \
@@ -400,35 +400,35 @@ pub(super) const GENERIC: Table = Table {
     ],
 };
 
-pub(super) const FORWARD: Table = Table {
+pub(super) const FORWARD: ReferenceTable = ReferenceTable {
     path: "[sources.NAME.forward]",
     about: "The endpoint to which the handler `forward` posts deliveries. Only with `handler = \"forward\"`.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "url",
-            form: Form::Text(URL),
+            form: FieldForm::Text(URL),
             absent: Absent::Required,
             example: "\"https://example.com/webhooks?from=shop\"",
             about: "The endpoint's URL, starting with `https://`; with `allow_private` also `http://`.",
         },
-        Field {
+        ReferenceField {
             name: "secret",
-            form: Form::OneOrMore(SIGNING_KEY),
+            form: FieldForm::OneOrMore(SIGNING_KEY),
             absent: Absent::Required,
             example: "[\"whsec_bmV3\", \"whsec_b2xk\"]",
             about: "The key that signs each request: `whsec_` and its bytes in base64. While you roll it, give the \
                     old and the new one: a request carries a signature with each.",
         },
-        Field {
+        ReferenceField {
             name: "allow_private",
-            form: Form::Flag,
+            form: FieldForm::Flag,
             absent: Absent::Is("false"),
             example: "true",
             about: "Allows endpoints on this machine and in private networks.",
         },
-        Field {
+        ReferenceField {
             name: "commit",
-            form: Form::OneOrMore(TABLE_NAME),
+            form: FieldForm::OneOrMore(TABLE_NAME),
             absent: Absent::Means("answers cause no writes"),
             example: "\"totals\"",
             about: "The DynamoDB tables that the endpoint's answers may write: see \
@@ -438,21 +438,21 @@ pub(super) const FORWARD: Table = Table {
     ],
 };
 
-pub(super) const INVOKE: Table = Table {
+pub(super) const INVOKE: ReferenceTable = ReferenceTable {
     path: "[sources.NAME.invoke]",
     about: "The Lambda function that the handler `invoke` calls with deliveries. Only with `handler = \"invoke\"`. \
             The template's parameter `InvokeFunctionArns` names the functions that the worker may call.",
     fields: &[
-        Field {
+        ReferenceField {
             name: "function",
-            form: Form::Text(FUNCTION),
+            form: FieldForm::Text(FUNCTION),
             absent: Absent::Required,
             example: "\"orders\"",
             about: "The function's name, or its ARN without a qualifier. It is in the worker's region.",
         },
-        Field {
+        ReferenceField {
             name: "qualifier",
-            form: Form::Text(QUALIFIER),
+            form: FieldForm::Text(QUALIFIER),
             absent: Absent::Means("the latest version"),
             example: "\"live\"",
             about: "An alias, or a version's number.",
@@ -460,14 +460,14 @@ pub(super) const INVOKE: Table = Table {
     ],
 };
 
-pub(super) const ORIGIN: Table = Table {
+pub(super) const ORIGIN: ReferenceTable = ReferenceTable {
     path: "[origin]",
     about: "For webhooks that come through your own proxy, such as \
             [CloudFront](deploying.md#cloudfront-and-waf-in-front). Without this table, requests need \
             not come through a proxy.",
-    fields: &[Field {
+    fields: &[ReferenceField {
         name: "secret",
-        form: Form::OneOrMore(ORIGIN_SECRET),
+        form: FieldForm::OneOrMore(ORIGIN_SECRET),
         absent: Absent::Required,
         example: "[\"0123456789-0123456789-0123456789-new\", \"0123456789-0123456789-0123456789-old\"]",
         about: "The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request \
@@ -476,4 +476,4 @@ pub(super) const ORIGIN: Table = Table {
 };
 
 /// All tables of the sources document, in the order of the page `docs/sources-reference.md`.
-pub(super) const TABLES: [&Table; 7] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE, &ORIGIN];
+pub(super) const TABLES: [&ReferenceTable; 7] = [&SOURCE, &TOPICS, &RETRY, &GENERIC, &FORWARD, &INVOKE, &ORIGIN];

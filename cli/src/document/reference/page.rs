@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Absent, Field, Form, Table, fields::TABLES};
+use super::{Absent, FieldForm, ReferenceField, ReferenceTable, fields::TABLES};
 
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -43,27 +43,27 @@ const FOOT: &str = r#"
 | template | a text with [fields in braces](sources.md#entity-what-order-is-kept-for) |
 "#;
 
-fn section(table: &Table, page: &mut String) {
-    let Table { path, about, fields } = table;
+fn section(table: &ReferenceTable, page: &mut String) {
+    let ReferenceTable { path, about, fields } = table;
     let _ = write!(page, "\n## `{path}`\n\n{about}\n\n| field | form | if left out | |\n|---|---|---|---|\n");
     for field in *fields {
-        let Field { name, form, absent, about, .. } = field;
+        let ReferenceField { name, form, absent, about, .. } = field;
         let (form, absent) = (form_of(*form), absent_of(*absent));
         let _ = writeln!(page, "| `{name}` | {form} | {absent} | {about} Example: `{}` |", field.example);
     }
 }
 
-fn form_of(form: Form) -> String {
+fn form_of(form: FieldForm) -> String {
     match form {
-        Form::Text(pattern) => pattern.name.to_owned(),
-        Form::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
-        Form::Word(words) => one_of(words),
-        Form::WordOrMost(words, field, most) => {
+        FieldForm::Text(pattern) => pattern.name.to_owned(),
+        FieldForm::OneOrMore(pattern) => format!("{}, or a list", pattern.name),
+        FieldForm::Word(words) => one_of(words),
+        FieldForm::WordOrMost(words, field, most) => {
             format!("{}, `{{ {field} = 2 }}` to `{{ {field} = {most} }}`", one_of(words))
         }
-        Form::Count => "whole number from 1".to_owned(),
-        Form::Flag => "`true`, `false`".to_owned(),
-        Form::Table(_) => "table".to_owned(),
+        FieldForm::Count => "whole number from 1".to_owned(),
+        FieldForm::Flag => "`true`, `false`".to_owned(),
+        FieldForm::Table(_) => "table".to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{
-    self, Facts, FailureLimit, IdPart, Kind, Line, Payload, Reads, Resolution, Rule, Signed, Signing,
+    self, EntityKind, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, SignedParts, Signing,
 };
 
 pub fn providers() -> String {
@@ -88,7 +88,7 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
 }
 
-fn covered(signed: &Signed) -> String {
+fn covered(signed: &SignedParts) -> String {
     let mut parts = Vec::new();
     if signed.url {
         parts.push("the URL that is called".to_owned());
@@ -104,11 +104,11 @@ fn covered(signed: &Signed) -> String {
     if parts.is_empty() { "**nothing**".to_owned() } else { parts.join(", ") }
 }
 
-fn is_signed(place: &str, signed: &Signed) -> bool {
+fn is_signed(place: &str, signed: &SignedParts) -> bool {
     if place.starts_with('/') { signed.body } else { signed.headers.contains(&place) }
 }
 
-fn signed_marks(reads: &Reads, signed: &Signed) -> String {
+fn signed_marks(reads: &Reads, signed: &SignedParts) -> String {
     let all = |places: &[&str]| !places.is_empty() && places.iter().all(|place| is_signed(place, signed));
     let is_signed = |part: &IdPart| match part {
         IdPart::Account => all(reads.account),
@@ -129,7 +129,7 @@ fn signed_marks(reads: &Reads, signed: &Signed) -> String {
 
 /// Lists the places of a value in a request, in the order in which the places are tried. The words `header`, `signed`
 /// and `unsigned` are added only where they change from one place to the next.
-fn places(places: &[&str], signed: &Signed) -> String {
+fn places(places: &[&str], signed: &SignedParts) -> String {
     let mut shown = Vec::new();
     let mut before = (true, false);
     for place in places {
@@ -146,7 +146,7 @@ fn places(places: &[&str], signed: &Signed) -> String {
     if shown.is_empty() { "none".to_owned() } else { shown.join(", else ") }
 }
 
-fn delivery_id(reads: &Reads, signed: &Signed) -> String {
+fn delivery_id(reads: &Reads, signed: &SignedParts) -> String {
     let part = |part: &IdPart| match part {
         IdPart::Account => "the account".to_owned(),
         IdPart::Topic => "the topic".to_owned(),
@@ -224,32 +224,32 @@ fn length(time: Duration) -> String {
     }
 }
 
-fn entities(lines: &[Line]) -> String {
+fn entities(lines: &[RuleLine]) -> String {
     match lines {
         [one] => line(one),
         several => several.iter().map(|one| format!("\n  - {}", line(one))).collect(),
     }
 }
 
-fn line(line: &Line) -> String {
+fn line(line: &RuleLine) -> String {
     let families = if line.families.is_empty() { String::new() } else { format!("{}: ", families(line)) };
     format!("{families}{} from {}", kind(line.kind), ids(line))
 }
 
-fn ids(line: &Line) -> String {
+fn ids(line: &RuleLine) -> String {
     line.places.iter().map(|place| format!("`{place}`")).collect::<Vec<_>>().join(", else ")
 }
 
-fn families(line: &Line) -> String {
+fn families(line: &RuleLine) -> String {
     line.families.iter().map(|family| format!("`{family}`")).collect::<Vec<_>>().join(", ")
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: EntityKind) -> String {
     match kind {
-        Kind::Named(kind) => format!("`{kind}/ID`"),
-        Kind::Family => "`FAMILY/ID`".to_owned(),
-        Kind::At(place) => format!("`TYPE/ID`, with the type in `{place}`,"),
-        Kind::Inside { word, marks } => {
+        EntityKind::Named(kind) => format!("`{kind}/ID`"),
+        EntityKind::Family => "`FAMILY/ID`".to_owned(),
+        EntityKind::At(place) => format!("`TYPE/ID`, with the type in `{place}`,"),
+        EntityKind::Inside { word, marks } => {
             let marks = marks.iter().map(|mark| format!("`{mark}`")).collect::<Vec<_>>().join(" or ");
             format!("`{word}/ID`, with the ID after {marks},")
         }

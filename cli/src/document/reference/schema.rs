@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    Absent, Field, Form, Pattern, Table,
+    Absent, FieldForm, FieldPattern, ReferenceField, ReferenceTable,
     fields::{NAME, ORIGIN, SOURCE},
 };
 
@@ -52,23 +52,23 @@ fn goes_with(field: &str, value: &str, named: &str) -> Value {
     })
 }
 
-fn table(table: &Table) -> Value {
-    let is_required = |field: &&Field| matches!(field.absent, Absent::Required);
+fn table(table: &ReferenceTable) -> Value {
+    let is_required = |field: &&ReferenceField| matches!(field.absent, Absent::Required);
     let required: Vec<&str> = table.fields.iter().filter(is_required).map(|field| field.name).collect();
     let properties: Map<String, Value> = table.fields.iter().map(|field| (field.name.to_owned(), of(field))).collect();
     json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
 }
 
-fn of(field: &Field) -> Value {
+fn of(field: &ReferenceField) -> Value {
     let mut schema = match field.form {
-        Form::Text(pattern) => text(pattern),
-        Form::OneOrMore(pattern) => {
+        FieldForm::Text(pattern) => text(pattern),
+        FieldForm::OneOrMore(pattern) => {
             // An empty list of an optional field means the same as omitting it.
             let least = usize::from(matches!(field.absent, Absent::Required));
             json!({ "anyOf": [text(pattern), { "type": "array", "items": text(pattern), "minItems": least }] })
         }
-        Form::Word(words) => json!({ "enum": words }),
-        Form::WordOrMost(words, field, most) => json!({ "anyOf": [
+        FieldForm::Word(words) => json!({ "enum": words }),
+        FieldForm::WordOrMost(words, field, most) => json!({ "anyOf": [
             { "enum": words },
             {
                 "type": "object",
@@ -77,9 +77,9 @@ fn of(field: &Field) -> Value {
                 "properties": { field: { "type": "integer", "minimum": 2, "maximum": most } },
             },
         ] }),
-        Form::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
-        Form::Flag => json!({ "type": "boolean" }),
-        Form::Table(inner) => table(inner),
+        FieldForm::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
+        FieldForm::Flag => json!({ "type": "boolean" }),
+        FieldForm::Table(inner) => table(inner),
     };
     schema["description"] = field.about.into();
     if let Absent::Is(value) = field.absent
@@ -90,7 +90,7 @@ fn of(field: &Field) -> Value {
     schema
 }
 
-fn text(pattern: Pattern) -> Value {
+fn text(pattern: FieldPattern) -> Value {
     match pattern.regex {
         "" => json!({ "type": "string" }),
         regex => json!({ "type": "string", "pattern": regex }),

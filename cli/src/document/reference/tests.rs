@@ -15,7 +15,7 @@ mod validator;
 use validator::Validator;
 
 #[rustfmt::skip]
-const REFUSED: &[(&Table, &str, &[&str])] = &[
+const REFUSED: &[(&ReferenceTable, &str, &[&str])] = &[
     (&SOURCE, "provider", &["\"Shopify\"", "7"]),
     (&SOURCE, "secrets", &["\"\"", "[\"\"]", "[7]", "7"]),
     (&SOURCE, "webhook_id", &["\"\"", "[\"\"]", "7"]),
@@ -71,7 +71,7 @@ const REFUSED: &[(&Table, &str, &[&str])] = &[
 
 const FORWARDED: &str = "{ url = 'https://example.com/', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY' }";
 
-fn document(table: &Table, field: &str, value: Option<&str>) -> String {
+fn document(table: &ReferenceTable, field: &str, value: Option<&str>) -> String {
     let line = |name: &str, value: &str| format!("{name} = {value}\n");
     let needed: &[(&str, &str)] = match (table.path, field) {
         ("[sources.NAME.generic]", "timestamp_header") => &[("signed", "'{timestamp}.{body}'")],
@@ -125,7 +125,7 @@ fn document(table: &Table, field: &str, value: Option<&str>) -> String {
     }
 }
 
-impl Table {
+impl ReferenceTable {
     fn example_of(&self, field: &str) -> &'static str {
         self.fields.iter().find(|other| other.name == field).expect("a field").example
     }
@@ -140,7 +140,7 @@ fn read(document: &str) -> Result<String, String> {
     Ok(format!("{sources:?}"))
 }
 
-fn every_field() -> impl Iterator<Item = (&'static Table, &'static Field)> {
+fn every_field() -> impl Iterator<Item = (&'static ReferenceTable, &'static ReferenceField)> {
     TABLES.into_iter().flat_map(|table| table.fields.iter().map(move |field| (table, field)))
 }
 
@@ -194,7 +194,7 @@ fn parser_and_schema_agree_on_values() {
     let schema = Validator::new(&schema());
     for (table, field) in every_field() {
         let words: Vec<String> = match field.form {
-            Form::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect(),
+            FieldForm::Word(words) => words.iter().map(|word| format!("\"{word}\"")).collect(),
             _ => Vec::new(),
         };
         for taken in words.iter().map(String::as_str).chain([field.example]) {
@@ -202,14 +202,14 @@ fn parser_and_schema_agree_on_values() {
             assert!(read(&document).is_ok(), "{document}: {:?}", read(&document));
             assert_eq!(schema.objections(&value(&document)), [""; 0], "{document}");
         }
-        let is_it = |(of, name, _): &&(&Table, &str, _)| of.path == table.path && *name == field.name;
+        let is_it = |(of, name, _): &&(&ReferenceTable, &str, _)| of.path == table.path && *name == field.name;
         let (_, _, refused) = REFUSED.iter().find(is_it).unwrap_or_else(|| panic!("{}", field.name));
         for refused in *refused {
             let document = document(table, field.name, Some(refused));
             assert!(read(&document).is_err(), "{document}");
             assert_ne!(schema.objections(&value(&document)), [""; 0], "{document}");
         }
-        if let Form::Word(words) = field.form {
+        if let FieldForm::Word(words) = field.form {
             let refused = read(&document(table, field.name, Some("\"no such word\""))).unwrap_err();
             let known: Vec<String> = if field.name == "provider" {
                 refused.rsplit_once("the providers are ").unwrap().1.split(", ").map(str::to_owned).collect()

@@ -16,7 +16,7 @@ use crate::{
     local::samples::{SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
     view::{
         audit::Sent,
-        recording::{EventKind, OrderEvent},
+        recording::{EventKind, RecordedEvent},
     },
 };
 
@@ -47,14 +47,14 @@ pub(super) async fn run(scene: Scene, act: &mut RunningAct<'_>) -> Result<()> {
     }
 }
 
-struct Order {
+struct DemoOrder {
     number: u32,
     letter: String,
     samples: Vec<Sample>,
 }
 
-fn order(number: u32, letter: &str, samples: &[Sample]) -> Order {
-    Order { number, letter: letter.to_owned(), samples: samples.to_vec() }
+fn order(number: u32, letter: &str, samples: &[Sample]) -> DemoOrder {
+    DemoOrder { number, letter: letter.to_owned(), samples: samples.to_vec() }
 }
 
 async fn five(act: &mut RunningAct<'_>) -> Result<()> {
@@ -126,7 +126,7 @@ async fn killed(act: &mut RunningAct<'_>) -> Result<()> {
     act.deployment.replace_workers();
     // No wake-up arrives before the lease has expired. The wake-up of the next webhook arrives afterwards.
     Env::system().sleep(LEASE_EXPIRES).await;
-    act.send(vec![Order { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
+    act.send(vec![DemoOrder { samples: vec![SHOPIFY[3]], ..order(8001, "A", &[]) }], 1).await?;
     act.until_settled(4).await;
     Ok(())
 }
@@ -138,7 +138,7 @@ const RESEND_PAUSE: Duration = Duration::from_secs(1);
 impl RunningAct<'_> {
     /// Sends several orders concurrently, and the webhooks of each order one after the other. Each webhook is sent
     /// `copies` times.
-    async fn send(&mut self, orders: Vec<Order>, copies: usize) -> Result<()> {
+    async fn send(&mut self, orders: Vec<DemoOrder>, copies: usize) -> Result<()> {
         let all = orders.into_iter().map(|order| {
             let already = self.orders.get(&order.letter).map_or(0, Vec::len);
             let number = order.number.to_string();
@@ -196,16 +196,16 @@ impl RunningAct<'_> {
     /// Waits until each delivery of the act is settled. A delivery may have several sequences: a webhook that was
     /// answered 503 may have been stored nevertheless, and is stored once more when it is sent again.
     async fn until_each_is_settled(&self) {
-        let settled = |happening: &&OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &&RecordedEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let count = self.orders.values().map(Vec::len).sum();
-        let names = |so_far: &[OrderEvent]| {
+        let names = |so_far: &[RecordedEvent]| {
             so_far.iter().filter(settled).map(|happening| happening.name.as_str()).collect::<HashSet<_>>().len()
         };
         self.deployment.story.until(self.from, |so_far| names(so_far) >= count).await;
     }
 
     async fn until_settled(&self, count: usize) {
-        let settled = |happening: &OrderEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
+        let settled = |happening: &RecordedEvent| matches!(happening.what, EventKind::Settled(settlement) if settlement != Settlement::Void);
         let from = self.from;
         self.deployment
             .story

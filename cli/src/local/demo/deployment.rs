@@ -23,7 +23,7 @@ use webhook_serializer::{
 
 use crate::{
     local::{
-        Local, TOTALS_TABLE,
+        LocalRun, TOTALS_TABLE,
         handler_log::{Journal, Journaled},
         sender::Sender,
     },
@@ -39,12 +39,12 @@ pub(crate) struct Script {
 }
 
 #[derive(Debug, Clone)]
-struct Scripted {
+struct DemoHandler {
     script: Arc<Mutex<Script>>,
     story: EventRecorder,
 }
 
-impl Handler for Scripted {
+impl Handler for DemoHandler {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let name = self.story.name(delivery.delivery_id().as_str(), delivery.topic());
         let (takes, fails, rejects) = {
@@ -87,12 +87,12 @@ pub(super) async fn committed(table: &dyn Table, order: &EntityKey) -> Option<u6
     table.get(&row(order)).await.ok()??.number(DELIVERIES)
 }
 
-fn scripted(script: &Arc<Mutex<Script>>, story: &EventRecorder, journal: &Journal) -> Journaled<Scripted> {
-    Journaled::new(Scripted { script: script.clone(), story: story.clone() }, journal.clone())
+fn scripted(script: &Arc<Mutex<Script>>, story: &EventRecorder, journal: &Journal) -> Journaled<DemoHandler> {
+    Journaled::new(DemoHandler { script: script.clone(), story: story.clone() }, journal.clone())
 }
 
 pub(crate) struct DemoDeployment {
-    pub(crate) local: Local,
+    pub(crate) local: LocalRun,
     pub(crate) story: EventRecorder,
     pub(crate) journal: Journal,
     pub(crate) sender: Sender,
@@ -101,7 +101,7 @@ pub(crate) struct DemoDeployment {
 }
 
 impl DemoDeployment {
-    pub(crate) fn new(mut local: Local, story: EventRecorder, journal: Journal) -> Self {
+    pub(crate) fn new(mut local: LocalRun, story: EventRecorder, journal: Journal) -> Self {
         let sender = Sender::new(format!("http://{}", local.webhooks));
         let script = Arc::new(Mutex::new(Script::default()));
         let workers = local.work(|_| scripted(&script, &story, &journal));

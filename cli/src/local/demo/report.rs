@@ -14,7 +14,7 @@ use crate::{
 const SHOWN: usize = 6;
 
 #[derive(Debug, Clone)]
-pub struct OrderReport {
+pub struct DemoOrderReport {
     pub entity: EntityKey,
     /// The names of the order's deliveries, in order of arrival.
     pub arrived: Vec<String>,
@@ -31,7 +31,7 @@ pub struct OrderReport {
 
 #[derive(Debug, Clone)]
 pub struct ActReport {
-    pub orders: Vec<OrderReport>,
+    pub orders: Vec<DemoOrderReport>,
     pub verdict: Verdict,
 }
 
@@ -62,7 +62,7 @@ impl ActReport {
             let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
             let shown = orders.len() < SHOWN;
             let committed = if shown { committed(table, entity).await } else { None };
-            orders.push(OrderReport {
+            orders.push(DemoOrderReport {
                 entity: entity.clone(),
                 arrived: mine,
                 ran,
@@ -130,8 +130,8 @@ impl fmt::Display for ActReport {
 mod tests {
     use super::*;
 
-    fn order(put_back: &[&str]) -> OrderReport {
-        OrderReport {
+    fn order(put_back: &[&str]) -> DemoOrderReport {
+        DemoOrderReport {
             entity: EntityKey::parse("n/a").unwrap(),
             arrived: vec!["RA1".into(), "RA2".into()],
             ran: vec!["RA2".into(), "RA1".into()],

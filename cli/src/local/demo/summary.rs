@@ -13,7 +13,7 @@ use webhook_serializer::protocol::{
 
 use crate::{
     output,
-    view::recording::{EventKind, OrderEvent},
+    view::recording::{EventKind, RecordedEvent},
 };
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ fn other(what: &EventKind) -> Option<(&'static str, &'static str)> {
 }
 
 impl Summary {
-    pub(super) fn of(happenings: &[OrderEvent]) -> Self {
+    pub(super) fn of(happenings: &[RecordedEvent]) -> Self {
         let mut summary = Self::default();
         let mut running = BTreeSet::new();
         let mut accepted = BTreeSet::new();
@@ -119,13 +119,13 @@ mod tests {
 
     use super::*;
 
-    fn event(entity: &str, sequence: u64, at: u64, what: EventKind) -> OrderEvent {
+    fn event(entity: &str, sequence: u64, at: u64, what: EventKind) -> RecordedEvent {
         let entity = EntityKey::parse(entity).unwrap();
         let at = Duration::from_millis(at);
-        OrderEvent { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
+        RecordedEvent { at, entity, sequence: Some(Sequence(sequence)), name: format!("R{sequence}"), what }
     }
 
-    fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [OrderEvent; 2] {
+    fn run(entity: &str, sequence: u64, from: u64, to: u64) -> [RecordedEvent; 2] {
         let started = event(entity, sequence, from, EventKind::Started(1, FencingToken(sequence)));
         [started, event(entity, sequence, to, EventKind::Settled(Settlement::Applied))]
     }

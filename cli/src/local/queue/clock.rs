@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::watch;
 
-pub trait Clock: Debug + Send + Sync + 'static {
+pub trait QueueClock: Debug + Send + Sync + 'static {
     /// Returns the time since the Unix epoch.
     fn now(&self) -> Duration;
 
@@ -20,7 +20,7 @@ pub trait Clock: Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WallClock;
 
-impl Clock for WallClock {
+impl QueueClock for WallClock {
     #[expect(clippy::disallowed_methods, reason = "the one place where the queue reads the machine's clock")]
     fn now(&self) -> Duration {
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
@@ -56,7 +56,7 @@ impl ManualClock {
         self.now.send_modify(|now| *now += by);
     }
 
-    /// Waits until at least `count` calls of [`Clock::reached`] wait for a later time.
+    /// Waits until at least `count` calls of [`QueueClock::reached`] wait for a later time.
     pub async fn until_waited_for_by(&self, count: usize) {
         let mut waiting = self.waiting.subscribe();
         // `self` owns the sender, so the channel is open.
@@ -64,7 +64,7 @@ impl ManualClock {
     }
 }
 
-impl Clock for ManualClock {
+impl QueueClock for ManualClock {
     fn now(&self) -> Duration {
         *self.now.borrow()
     }
@@ -75,23 +75,23 @@ impl Clock for ManualClock {
             if *now.borrow() >= at {
                 return;
             }
-            let _waiting = Waiting::new(&self.waiting);
+            let _waiting = Waiter::new(&self.waiting);
             // `self` owns the sender, so the channel is open.
             let _ = now.wait_for(|now| *now >= at).await;
         })
     }
 }
 
-struct Waiting<'a>(&'a watch::Sender<usize>);
+struct Waiter<'a>(&'a watch::Sender<usize>);
 
-impl<'a> Waiting<'a> {
+impl<'a> Waiter<'a> {
     fn new(waiting: &'a watch::Sender<usize>) -> Self {
         waiting.send_modify(|count| *count += 1);
         Self(waiting)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|count| *count -= 1);
     }

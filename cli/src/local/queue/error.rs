@@ -60,12 +60,12 @@ impl Code {
 
 /// The error of a refused request. The request changed nothing, unless the code is [`Code::InternalFailure`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct QueueError {
+pub struct SqsError {
     pub code: Code,
     pub message: String,
 }
 
-impl QueueError {
+impl SqsError {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into() }
     }
@@ -80,15 +80,15 @@ impl QueueError {
     }
 }
 
-impl Display for QueueError {
+impl Display for SqsError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.code, self.message)
     }
 }
 
-impl std::error::Error for QueueError {}
+impl std::error::Error for SqsError {}
 
-impl From<rusqlite::Error> for QueueError {
+impl From<rusqlite::Error> for SqsError {
     fn from(error: rusqlite::Error) -> Self {
         Self::new(Code::InternalFailure, format!("the queue's store failed: {error}"))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::{Code, QueueError};
+use super::error::{Code, SqsError};
 
 /// The longest message body that SQS accepts, in bytes.
 const LONGEST_BODY: usize = 1_048_576;
@@ -18,19 +18,19 @@ impl NewMessage {
         Self { body: body.into(), delay: Duration::ZERO }
     }
 
-    pub(super) fn check(&self) -> Result<(), QueueError> {
+    pub(super) fn check(&self) -> Result<(), SqsError> {
         if self.body.is_empty() {
             let message = "The request must contain the parameter MessageBody.";
-            return Err(QueueError::new(Code::MissingParameter, message));
+            return Err(SqsError::new(Code::MissingParameter, message));
         }
         if self.body.len() > LONGEST_BODY {
             let reason = format!("Message must be shorter than {LONGEST_BODY} bytes.");
-            return Err(QueueError::invalid_parameter("MessageBody", "(body)", reason));
+            return Err(SqsError::invalid_parameter("MessageBody", "(body)", reason));
         }
         if !self.body.chars().all(is_xml_character) {
             let message = "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | \
                            #xE000 to #xFFFD | #x10000 to #x10FFFF";
-            return Err(QueueError::new(Code::InvalidMessageContents, message));
+            return Err(SqsError::new(Code::InvalidMessageContents, message));
         }
         Ok(())
     }
@@ -41,7 +41,7 @@ fn is_xml_character(character: char) -> bool {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct QueuedMessage {
     /// The message's id. Receives and moves to another queue do not change the id.
     pub message_id: String,
     /// The receipt handle, which is new for each receive.
@@ -62,17 +62,17 @@ pub(super) fn md5(body: &str) -> String {
 /// One receive of one message. The text form of this value is the receipt handle. A handle is current if its `receive`
 /// equals the receive count in the message's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Receipt {
+pub(super) struct ReceiptHandle {
     pub(super) row: i64,
     pub(super) receive: u32,
 }
 
-impl Receipt {
+impl ReceiptHandle {
     pub(super) fn handle(self, queue: &str) -> String {
         format!("{:016x}{:08x}{queue}", self.row, self.receive)
     }
 
-    pub(super) fn parse(handle: &str, queue: &str) -> Result<Self, QueueError> {
+    pub(super) fn parse(handle: &str, queue: &str) -> Result<Self, SqsError> {
         let digits = handle.strip_suffix(queue).filter(|digits| digits.len() == 24 && digits.is_ascii());
         let parsed = digits.and_then(|digits| {
             let (row, receive) = digits.split_at(16);
@@ -80,7 +80,7 @@ impl Receipt {
         });
         parsed.ok_or_else(|| {
             let message = format!("The input receipt handle \"{handle}\" is not a valid receipt handle.");
-            QueueError::new(Code::ReceiptHandleIsInvalid, message)
+            SqsError::new(Code::ReceiptHandleIsInvalid, message)
         })
     }
 }

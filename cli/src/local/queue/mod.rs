@@ -12,8 +12,8 @@ mod queues;
 mod server;
 mod store;
 
-pub use error::{Code, QueueError};
-pub use message::{Message, NewMessage};
-pub use queues::{Faults, QueueSettings, Queues, Receive, Redrive};
+pub use error::{Code, SqsError};
+pub use message::{NewMessage, QueuedMessage};
+pub use queues::{QueueFaults, QueueSettings, Queues, Receive, RedrivePolicy};
 pub use server::{queue_url, serve};
 pub use store::Counts;

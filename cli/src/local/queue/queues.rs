@@ -12,10 +12,10 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    clock::{Clock, WallClock},
-    error::QueueError,
-    message::{Message, NewMessage, Receipt},
-    store::{Counts, Store},
+    clock::{QueueClock, WallClock},
+    error::SqsError,
+    message::{NewMessage, QueuedMessage, ReceiptHandle},
+    store::{Counts, MessageStore},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct QueueSettings {
     pub name: String,
     /// How long a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
-    pub redrive: Option<Redrive>,
+    pub redrive: Option<RedrivePolicy>,
 }
 
 impl QueueSettings {
@@ -33,7 +33,7 @@ impl QueueSettings {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Redrive {
+pub struct RedrivePolicy {
     pub dead_letters: String,
     /// The largest number of receives of a message. The next receive moves the message to the dead-letter queue instead
     /// of returning it.
@@ -46,17 +46,17 @@ pub struct Redrive {
 /// [`receive`](Self::receive) is dropped, no message is taken.
 pub struct Queues {
     state: Mutex<QueuesState>,
-    clock: Arc<dyn Clock>,
-    faults: Faults,
+    clock: Arc<dyn QueueClock>,
+    faults: QueueFaults,
 }
 
 struct QueuesState {
-    store: Store,
-    queues: HashMap<String, Queue>,
+    store: MessageStore,
+    queues: HashMap<String, LocalQueue>,
     deliveries: u32,
 }
 
-struct Queue {
+struct LocalQueue {
     settings: QueueSettings,
     /// Wakes the waiting receives when a message is visible, or will be visible earlier than the receives expect.
     arrivals: Arc<Notify>,
@@ -73,37 +73,37 @@ pub struct Receive {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
+pub struct QueueFaults {
     /// Every n-th received message stays visible, so that it is delivered again at once.
     pub duplicate_every: Option<NonZeroU32>,
 }
 
 impl Queues {
-    pub fn memory(settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
-        Self::on(Store::memory()?, settings)
+    pub fn memory(settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, SqsError> {
+        Self::on(MessageStore::memory()?, settings)
     }
 
     /// Opens the queues in a file, or creates the file. Messages of earlier runs are kept.
     ///
     /// A file that is open cannot be opened again.
-    pub fn open(path: &Path, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
-        Self::on(Store::open(path)?, settings)
+    pub fn open(path: &Path, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, SqsError> {
+        Self::on(MessageStore::open(path)?, settings)
     }
 
     /// Replaces the machine's clock. Call this function before a receive waits.
-    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+    pub fn with_clock(mut self, clock: Arc<dyn QueueClock>) -> Self {
         self.clock = clock;
         self
     }
 
-    pub fn with_faults(mut self, faults: Faults) -> Self {
+    pub fn with_faults(mut self, faults: QueueFaults) -> Self {
         self.faults = faults;
         self
     }
 
-    fn on(store: Store, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, QueueError> {
+    fn on(store: MessageStore, settings: impl IntoIterator<Item = QueueSettings>) -> Result<Self, SqsError> {
         let state = QueuesState { store, queues: HashMap::new(), deliveries: 0 };
-        let this = Self { state: Mutex::new(state), clock: Arc::new(WallClock), faults: Faults::default() };
+        let this = Self { state: Mutex::new(state), clock: Arc::new(WallClock), faults: QueueFaults::default() };
         for each in settings {
             this.put(each)?;
         }
@@ -115,30 +115,30 @@ impl Queues {
     /// # Errors
     ///
     /// The dead-letter queue does not exist. Create the dead-letter queue first.
-    pub fn put(&self, settings: QueueSettings) -> Result<(), QueueError> {
+    pub fn put(&self, settings: QueueSettings) -> Result<(), SqsError> {
         let mut state = self.lock();
-        if let Some(Redrive { dead_letters, .. }) = &settings.redrive
+        if let Some(RedrivePolicy { dead_letters, .. }) = &settings.redrive
             && !state.queues.contains_key(dead_letters)
         {
             let reason = "Dead letter target does not exist.";
-            return Err(QueueError::invalid_parameter("RedrivePolicy", dead_letters, reason));
+            return Err(SqsError::invalid_parameter("RedrivePolicy", dead_letters, reason));
         }
         match state.queues.get_mut(&settings.name) {
             Some(queue) => queue.settings = settings,
             None => {
                 let name = settings.name.clone();
-                let queue = Queue { settings, arrivals: Arc::default(), changes: Arc::default() };
+                let queue = LocalQueue { settings, arrivals: Arc::default(), changes: Arc::default() };
                 state.queues.insert(name, queue);
             }
         }
         Ok(())
     }
 
-    pub(super) fn visibility_timeout(&self, queue: &str) -> Result<Duration, QueueError> {
+    pub(super) fn visibility_timeout(&self, queue: &str) -> Result<Duration, SqsError> {
         Ok(self.lock().queue(queue)?.settings.visibility_timeout)
     }
 
-    pub fn send(&self, queue: &str, message: &NewMessage) -> Result<String, QueueError> {
+    pub fn send(&self, queue: &str, message: &NewMessage) -> Result<String, SqsError> {
         let now = self.clock.now();
         let state = self.lock();
         let found = state.queue(queue)?;
@@ -153,7 +153,7 @@ impl Queues {
     ///
     /// A message that was received as often as the redrive policy allows moves to the dead-letter queue instead. As in
     /// SQS, this happens only during a receive.
-    pub async fn receive(&self, queue: &str, receive: Receive) -> Result<Vec<Message>, QueueError> {
+    pub async fn receive(&self, queue: &str, receive: Receive) -> Result<Vec<QueuedMessage>, SqsError> {
         let arrivals = self.lock().queue(queue)?.arrivals.clone();
         let deadline = self.clock.now() + receive.wait;
         loop {
@@ -174,7 +174,7 @@ impl Queues {
 
     /// Receives the visible messages. If no message is visible, also returns the time at which the next hidden message
     /// becomes visible.
-    fn take(&self, name: &str, receive: Receive) -> Result<(Vec<Message>, Option<Duration>), QueueError> {
+    fn take(&self, name: &str, receive: Receive) -> Result<(Vec<QueuedMessage>, Option<Duration>), SqsError> {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -231,10 +231,10 @@ impl Queues {
     ///
     /// If the message is gone or was received again with another handle, the call succeeds and deletes nothing. SQS
     /// leaves the second case open. The latest handle deletes the message even after the visibility timeout.
-    pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), QueueError> {
+    pub fn delete(&self, queue: &str, receipt_handle: &str) -> Result<(), SqsError> {
         let state = self.lock();
         let found = state.queue(queue)?;
-        state.store.delete(queue, Receipt::parse(receipt_handle, queue)?)?;
+        state.store.delete(queue, ReceiptHandle::parse(receipt_handle, queue)?)?;
         found.changes.notify_waiters();
         Ok(())
     }
@@ -243,11 +243,11 @@ impl Queues {
     ///
     /// A message that is already visible stays visible. As in SQS, an older handle works too, and changes the
     /// visibility for the consumer that has the message now.
-    pub fn change_visibility(&self, queue: &str, receipt_handle: &str, timeout: Duration) -> Result<(), QueueError> {
+    pub fn change_visibility(&self, queue: &str, receipt_handle: &str, timeout: Duration) -> Result<(), SqsError> {
         let now = self.clock.now();
         let state = self.lock();
         let found = state.queue(queue)?;
-        let receipt = Receipt::parse(receipt_handle, queue)?;
+        let receipt = ReceiptHandle::parse(receipt_handle, queue)?;
         match state.store.visible_at(queue, receipt)? {
             Some(visible_at) if visible_at > now => {
                 state.store.set_visible_at(receipt.row, now + timeout)?;
@@ -255,7 +255,7 @@ impl Queues {
                 Ok(())
             }
             Some(_) => Ok(()),
-            None => Err(QueueError::invalid_parameter(
+            None => Err(SqsError::invalid_parameter(
                 "ReceiptHandle",
                 receipt_handle,
                 "Message does not exist or is not available for visibility timeout change.",
@@ -263,13 +263,13 @@ impl Queues {
         }
     }
 
-    pub fn counts(&self, queue: &str) -> Result<Counts, QueueError> {
+    pub fn counts(&self, queue: &str) -> Result<Counts, SqsError> {
         let state = self.lock();
         state.queue(queue)?;
         Ok(state.store.counts(queue, self.clock.now())?)
     }
 
-    pub async fn until(&self, queue: &str, wanted: impl Fn(&Counts) -> bool) -> Result<Counts, QueueError> {
+    pub async fn until(&self, queue: &str, wanted: impl Fn(&Counts) -> bool) -> Result<Counts, SqsError> {
         let changes = self.lock().queue(queue)?.changes.clone();
         loop {
             let mut changed = std::pin::pin!(changes.notified());
@@ -296,12 +296,12 @@ impl Queues {
 }
 
 impl QueuesState {
-    fn queue(&self, name: &str) -> Result<&Queue, QueueError> {
-        self.queues.get(name).ok_or_else(QueueError::no_such_queue)
+    fn queue(&self, name: &str) -> Result<&LocalQueue, SqsError> {
+        self.queues.get(name).ok_or_else(SqsError::no_such_queue)
     }
 }
 
-impl Queue {
+impl LocalQueue {
     fn wake(&self) {
         self.arrivals.notify_waiters();
         self.changes.notify_waiters();

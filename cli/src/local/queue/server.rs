@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{
-    error::{Code, QueueError},
-    message::{Message, NewMessage, md5},
+    error::{Code, SqsError},
+    message::{NewMessage, QueuedMessage, md5},
     queues::{Queues, Receive},
 };
 
@@ -114,7 +114,7 @@ async fn answer(State(server): State<Arc<Server>>, headers: HeaderMap, body: Byt
     let target = headers.get("x-amz-target").and_then(|value| value.to_str().ok()).unwrap_or_default();
     match server.perform(target, &body).await {
         Ok(answer) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], answer.to_string()).into_response(),
-        Err(QueueError { code, message }) => {
+        Err(SqsError { code, message }) => {
             let (status, shape, query_code) = code.on_the_wire();
             let fault = if status < 500 { "Sender" } else { "Receiver" };
             let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -126,7 +126,7 @@ async fn answer(State(server): State<Arc<Server>>, headers: HeaderMap, body: Byt
 }
 
 impl Server {
-    async fn perform(&self, target: &str, body: &[u8]) -> Result<Value, QueueError> {
+    async fn perform(&self, target: &str, body: &[u8]) -> Result<Value, SqsError> {
         match target.strip_prefix("AmazonSQS.").unwrap_or_default() {
             "SendMessage" => self.send(read(body)?),
             "ReceiveMessage" => {
@@ -147,12 +147,12 @@ impl Server {
             "GetQueueAttributes" => self.attributes(&read(body)?),
             _ => {
                 let message = format!("The local queue does not have the action {target:?}.");
-                Err(QueueError::new(Code::UnknownOperation, message))
+                Err(SqsError::new(Code::UnknownOperation, message))
             }
         }
     }
 
-    fn send(&self, request: SendMessage) -> Result<Value, QueueError> {
+    fn send(&self, request: SendMessage) -> Result<Value, SqsError> {
         let delay = seconds("DelaySeconds", request.delay_seconds, 900)?;
         let digest = md5(&request.message_body);
         let message = NewMessage { body: request.message_body, delay };
@@ -160,11 +160,11 @@ impl Server {
         Ok(json!({ "MessageId": id, "MD5OfMessageBody": digest }))
     }
 
-    async fn receive(&self, request: ReceiveMessage) -> Result<Value, QueueError> {
+    async fn receive(&self, request: ReceiveMessage) -> Result<Value, SqsError> {
         let max_messages = request.max_number_of_messages;
         if !(1..=BATCH).contains(&max_messages) {
             let reason = "Must be between 1 and 10, if provided.";
-            return Err(QueueError::invalid_parameter("MaxNumberOfMessages", max_messages, reason));
+            return Err(SqsError::invalid_parameter("MaxNumberOfMessages", max_messages, reason));
         }
         let receive = Receive {
             max_messages,
@@ -173,7 +173,7 @@ impl Server {
         };
         let messages = self.queues.receive(name_in(&request.queue_url), receive).await?;
         let names = [request.attribute_names, request.message_system_attribute_names].concat();
-        let message = |Message { message_id, receipt_handle, body, sent_at, receive_count }: Message| {
+        let message = |QueuedMessage { message_id, receipt_handle, body, sent_at, receive_count }: QueuedMessage| {
             json!({
                 "MessageId": message_id,
                 "ReceiptHandle": receipt_handle,
@@ -191,29 +191,29 @@ impl Server {
     fn batch(
         &self,
         request: BatchRequest,
-        apply: impl Fn(&str, &BatchEntry) -> Result<(), QueueError>,
-    ) -> Result<Value, QueueError> {
+        apply: impl Fn(&str, &BatchEntry) -> Result<(), SqsError>,
+    ) -> Result<Value, SqsError> {
         let queue = name_in(&request.queue_url);
         self.queues.visibility_timeout(queue)?;
         let entries = request.entries;
         if entries.is_empty() {
-            return Err(QueueError::new(Code::EmptyBatchRequest, "There should be at least one entry in the request."));
+            return Err(SqsError::new(Code::EmptyBatchRequest, "There should be at least one entry in the request."));
         }
         if entries.len() > BATCH {
             let message =
                 format!("Maximum number of entries per request are {BATCH}. You have sent {}.", entries.len());
-            return Err(QueueError::new(Code::TooManyEntriesInBatchRequest, message));
+            return Err(SqsError::new(Code::TooManyEntriesInBatchRequest, message));
         }
         let mut seen = HashSet::new();
         if let Some(entry) = entries.iter().find(|entry| !seen.insert(&entry.id)) {
-            return Err(QueueError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id)));
+            return Err(SqsError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id)));
         }
         let mut successful = Vec::new();
         let mut failed = Vec::new();
         for entry in &entries {
             match apply(queue, entry) {
                 Ok(()) => successful.push(json!({ "Id": entry.id })),
-                Err(QueueError { code, message }) => {
+                Err(SqsError { code, message }) => {
                     let (status, _, code) = code.on_the_wire();
                     let is_senders_fault = status < 500;
                     failed.push(
@@ -225,7 +225,7 @@ impl Server {
         Ok(json!({ "Successful": successful, "Failed": failed }))
     }
 
-    fn attributes(&self, request: &GetQueueAttributes) -> Result<Value, QueueError> {
+    fn attributes(&self, request: &GetQueueAttributes) -> Result<Value, SqsError> {
         let queue = name_in(&request.queue_url);
         let timeout = self.queues.visibility_timeout(queue)?;
         let counts = self.queues.counts(queue)?;
@@ -237,7 +237,7 @@ impl Server {
         ];
         let is_known = |name: &String| name == "All" || attributes.iter().any(|(known, _)| known == name);
         if let Some(unknown) = request.attribute_names.iter().find(|name| !is_known(name)) {
-            return Err(QueueError::new(Code::InvalidAttributeName, format!("Unknown Attribute {unknown}.")));
+            return Err(SqsError::new(Code::InvalidAttributeName, format!("Unknown Attribute {unknown}.")));
         }
         Ok(json!({ "Attributes": requested(&request.attribute_names, &attributes) }))
     }
@@ -256,17 +256,17 @@ fn name_in(queue_url: &str) -> &str {
     queue_url.rsplit('/').next().unwrap_or_default()
 }
 
-fn visibility(timeout: i64) -> Result<Duration, QueueError> {
+fn visibility(timeout: i64) -> Result<Duration, SqsError> {
     seconds("VisibilityTimeout", timeout, 43_200)
 }
 
-fn seconds(parameter: &str, value: i64, most: u64) -> Result<Duration, QueueError> {
+fn seconds(parameter: &str, value: i64, most: u64) -> Result<Duration, SqsError> {
     let in_range = u64::try_from(value).ok().filter(|value| *value <= most);
     in_range.map(Duration::from_secs).ok_or_else(|| {
-        QueueError::invalid_parameter(parameter, value, format!("Must be >= 0 and <= {most}, if provided."))
+        SqsError::invalid_parameter(parameter, value, format!("Must be >= 0 and <= {most}, if provided."))
     })
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, QueueError> {
-    serde_json::from_slice(body).map_err(|error| QueueError::new(Code::SerializationException, error.to_string()))
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, SqsError> {
+    serde_json::from_slice(body).map_err(|error| SqsError::new(Code::SerializationException, error.to_string()))
 }

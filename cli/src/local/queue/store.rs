@@ -8,7 +8,7 @@ use std::{path::Path, time::Duration};
 
 use rusqlite::{Connection, Row, Transaction, named_params};
 
-use super::message::{Message, Receipt};
+use super::message::{QueuedMessage, ReceiptHandle};
 
 /// The table of messages.
 ///
@@ -37,7 +37,7 @@ pub(super) struct Visible {
     pub(super) row: i64,
     /// The number of earlier receives of the message from this queue. The next receive is not included.
     pub(super) receives_here: u32,
-    pub(super) message: Message,
+    pub(super) message: QueuedMessage,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,11 +53,11 @@ impl Counts {
     }
 }
 
-pub(super) struct Store {
+pub(super) struct MessageStore {
     connection: Connection,
 }
 
-impl Store {
+impl MessageStore {
     pub(super) fn memory() -> rusqlite::Result<Self> {
         Self::prepare(Connection::open_in_memory()?)
     }
@@ -127,13 +127,13 @@ impl Store {
     }
 
     /// Deletes the message, unless the message was received again after the receive that `receipt` names.
-    pub(super) fn delete(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<()> {
+    pub(super) fn delete(&self, queue: &str, receipt: ReceiptHandle) -> rusqlite::Result<()> {
         let sql = "DELETE FROM messages WHERE row = :row AND queue = :queue AND receives = :receive";
         let values = named_params! { ":row": receipt.row, ":queue": queue, ":receive": receipt.receive };
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
-    pub(super) fn visible_at(&self, queue: &str, receipt: Receipt) -> rusqlite::Result<Option<Duration>> {
+    pub(super) fn visible_at(&self, queue: &str, receipt: ReceiptHandle) -> rusqlite::Result<Option<Duration>> {
         let sql = "SELECT visible_at FROM messages WHERE row = :row AND queue = :queue";
         let mut select = self.connection.prepare_cached(sql)?;
         let mut rows = select.query(named_params! { ":row": receipt.row, ":queue": queue })?;
@@ -169,9 +169,9 @@ impl Store {
 fn visible(row: &Row<'_>, queue: &str) -> rusqlite::Result<Visible> {
     let number: i64 = row.get("row")?;
     let receives: u32 = row.get("receives")?;
-    let message = Message {
+    let message = QueuedMessage {
         message_id: row.get("message_id")?,
-        receipt_handle: Receipt { row: number, receive: receives + 1 }.handle(queue),
+        receipt_handle: ReceiptHandle { row: number, receive: receives + 1 }.handle(queue),
         body: row.get("body")?,
         sent_at: time(row, "sent_at")?,
         receive_count: receives + 1,

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Node, redacted, token};
+use super::{BodyNode, redacted, token};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changed {
+pub struct ChangedValue {
     pub pointer: String,
     pub before: Option<String>,
     pub after: Option<String>,
@@ -13,8 +13,8 @@ pub struct Changed {
 
 /// Returns the differences between two bodies, in the order of `after`. Removed values come last. The order of members
 /// does not matter; items of arrays are compared by position. Unless `raw` is set, the reported values are redacted.
-pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
-    let shown = |node: &Node| if raw { node.clone() } else { redacted(node).node };
+pub fn diff(before: &BodyNode, after: &BodyNode, raw: bool) -> Vec<ChangedValue> {
+    let shown = |node: &BodyNode| if raw { node.clone() } else { redacted(node).node };
     let mut changes = Vec::new();
     compare(Side(before, &shown(before)), Side(after, &shown(after)), &mut String::new(), &mut changes);
     changes
@@ -22,21 +22,21 @@ pub fn diff(before: &Node, after: &Node, raw: bool) -> Vec<Changed> {
 
 /// A value of a body, and the form in which the value may be shown.
 #[derive(Clone, Copy)]
-struct Side<'a>(&'a Node, &'a Node);
+struct Side<'a>(&'a BodyNode, &'a BodyNode);
 
 type Step = (String, String);
 
 impl<'a> Side<'a> {
     fn children(self) -> Option<Vec<(Step, Side<'a>)>> {
         match (self.0, self.1) {
-            (Node::Object(all), Node::Object(shown)) => {
-                let member = |((key, node), (shown_key, shown)): (&'a (String, Node), &'a (String, Node))| {
+            (BodyNode::Object(all), BodyNode::Object(shown)) => {
+                let member = |((key, node), (shown_key, shown)): (&'a (String, BodyNode), &'a (String, BodyNode))| {
                     ((key.clone(), token(shown_key)), Side(node, shown))
                 };
                 Some(all.iter().zip(shown).map(member).collect())
             }
-            (Node::Array(all), Node::Array(shown)) => {
-                let item = |(number, (node, shown)): (usize, (&'a Node, &'a Node))| {
+            (BodyNode::Array(all), BodyNode::Array(shown)) => {
+                let item = |(number, (node, shown)): (usize, (&'a BodyNode, &'a BodyNode))| {
                     ((number.to_string(), number.to_string()), Side(node, shown))
                 };
                 Some(all.iter().zip(shown).enumerate().map(item).collect())
@@ -46,11 +46,11 @@ impl<'a> Side<'a> {
     }
 
     fn is_object(self) -> bool {
-        matches!(self.0, Node::Object(_))
+        matches!(self.0, BodyNode::Object(_))
     }
 }
 
-fn compare(before: Side<'_>, after: Side<'_>, pointer: &mut String, changes: &mut Vec<Changed>) {
+fn compare(before: Side<'_>, after: Side<'_>, pointer: &mut String, changes: &mut Vec<ChangedValue>) {
     if before.0 == after.0 {
         return;
     }
@@ -58,7 +58,7 @@ fn compare(before: Side<'_>, after: Side<'_>, pointer: &mut String, changes: &mu
         (Some(old), Some(new)) if before.is_object() == after.is_object() => (old, new),
         _ => {
             let text = |side: Side<'_>| Some(side.1.compact());
-            return changes.push(Changed { pointer: pointer.clone(), before: text(before), after: text(after) });
+            return changes.push(ChangedValue { pointer: pointer.clone(), before: text(before), after: text(after) });
         }
     };
     let mut at = |step: &str, before: Option<Side<'_>>, after: Option<Side<'_>>| {
@@ -69,7 +69,7 @@ fn compare(before: Side<'_>, after: Side<'_>, pointer: &mut String, changes: &mu
             (Some(before), Some(after)) => compare(before, after, pointer, changes),
             (before, after) => {
                 let text = |side: Option<Side<'_>>| side.map(|side| side.1.compact());
-                changes.push(Changed { pointer: pointer.clone(), before: text(before), after: text(after) });
+                changes.push(ChangedValue { pointer: pointer.clone(), before: text(before), after: text(after) });
             }
         }
         pointer.truncate(length);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     fn told(before: &str, after: &str, raw: bool) -> Vec<String> {
-        let node = |text: &str| Node::parse(text.as_bytes()).unwrap();
+        let node = |text: &str| BodyNode::parse(text.as_bytes()).unwrap();
         let none = || "-".to_owned();
         let changes = diff(&node(before), &node(after), raw).into_iter();
         changes

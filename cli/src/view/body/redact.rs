@@ -1,13 +1,13 @@
 //! Hides personal data in a body, by the keys and the form of its values. A value in doubt is hidden, because the
 //! operator can show the raw body.
 
-use super::{Node, token};
+use super::{BodyNode, token};
 
 pub const REDACTED: &str = "\"[redacted]\"";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redacted {
-    pub node: Node,
+    pub node: BodyNode,
     pub pointers: Vec<String>,
 }
 
@@ -89,14 +89,14 @@ const THINGS: [&str; 12] = [
     "variantname",
 ];
 
-pub fn redacted(node: &Node) -> Redacted {
+pub fn redacted(node: &BodyNode) -> Redacted {
     let mut pointers = Vec::new();
     let node = walk(node, None, &mut String::new(), &mut pointers);
     Redacted { node, pointers }
 }
 
-fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<String>) -> Node {
-    let mut below = |step: &str, key: Option<&str>, node: &Node| {
+fn walk(node: &BodyNode, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<String>) -> BodyNode {
+    let mut below = |step: &str, key: Option<&str>, node: &BodyNode| {
         let length = pointer.len();
         pointer.push('/');
         pointer.push_str(&token(step));
@@ -106,20 +106,20 @@ fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<S
     };
     if !is_hidden(key, node) {
         match node {
-            Node::Object(members) => {
-                let member = |(key, node): &(String, Node)| {
+            BodyNode::Object(members) => {
+                let member = |(key, node): &(String, BodyNode)| {
                     let shown = if has_email(key) { "[redacted]".to_owned() } else { key.clone() };
                     let walked = below(&shown, Some(key), node);
                     (shown, walked)
                 };
-                return Node::Object(members.iter().map(member).collect());
+                return BodyNode::Object(members.iter().map(member).collect());
             }
-            Node::Array(items) => {
+            BodyNode::Array(items) => {
                 // The array's own key applies to its items: each item of `emails` is an email address.
-                let item = |(number, node): (usize, &Node)| below(&number.to_string(), key, node);
-                return Node::Array(items.iter().enumerate().map(item).collect());
+                let item = |(number, node): (usize, &BodyNode)| below(&number.to_string(), key, node);
+                return BodyNode::Array(items.iter().enumerate().map(item).collect());
             }
-            Node::Leaf(_) => match shown_in_part(key, node) {
+            BodyNode::Leaf(_) => match shown_in_part(key, node) {
                 Some(part) if part == *node => return part,
                 Some(part) => {
                     hidden.push(pointer.clone());
@@ -127,18 +127,18 @@ fn walk(node: &Node, key: Option<&str>, pointer: &mut String, hidden: &mut Vec<S
                 }
                 None => {}
             },
-            Node::Deep(_) => {}
+            BodyNode::Deep(_) => {}
         }
     }
     hidden.push(pointer.clone());
-    Node::Leaf(REDACTED.to_owned())
+    BodyNode::Leaf(REDACTED.to_owned())
 }
 
-fn is_hidden(key: Option<&str>, node: &Node) -> bool {
-    let says_nothing = matches!(node, Node::Leaf(text) if matches!(&**text, "null" | "true" | "false" | "\"\""));
+fn is_hidden(key: Option<&str>, node: &BodyNode) -> bool {
+    let says_nothing = matches!(node, BodyNode::Leaf(text) if matches!(&**text, "null" | "true" | "false" | "\"\""));
     let Some(key) = key.filter(|_| !says_nothing) else { return false };
     let key: String = key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    let is_object = !matches!(node, Node::Leaf(_));
+    let is_object = !matches!(node, BodyNode::Leaf(_));
     HIDDEN.contains(&&*key)
         || HIDDEN_PARTS.iter().any(|part| key.contains(part))
         || (is_object && HIDDEN_OBJECTS.contains(&&*key))
@@ -147,8 +147,8 @@ fn is_hidden(key: Option<&str>, node: &Node) -> bool {
 }
 
 /// Returns the value to show for a string or number. `None` means that the value looks like personal data.
-fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
-    let Node::Leaf(leaf) = node else { return Some(node.clone()) };
+fn shown_in_part(key: Option<&str>, node: &BodyNode) -> Option<BodyNode> {
+    let BodyNode::Leaf(leaf) = node else { return Some(node.clone()) };
     let text = node.text().unwrap_or_else(|| leaf.clone());
     let is_id = key.is_some_and(|key| key.eq_ignore_ascii_case("id") || key.ends_with("_id") || key.ends_with("Id"));
     if has_email(&text) || is_phone(&text) || (!is_id && has_card(&text)) {
@@ -157,7 +157,7 @@ fn shown_in_part(key: Option<&str>, node: &Node) -> Option<Node> {
     // The query of a link may grant access.
     match text.split_once('?') {
         Some((link, query)) if link.contains("://") && !query.is_empty() => {
-            Some(Node::Leaf(super::quoted(&format!("{link}?[redacted]"))))
+            Some(BodyNode::Leaf(super::quoted(&format!("{link}?[redacted]"))))
         }
         _ => Some(node.clone()),
     }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        redacted(&Node::parse(text.as_bytes()).unwrap()).node.compact()
+        redacted(&BodyNode::parse(text.as_bytes()).unwrap()).node.compact()
     }
 
     #[test]
@@ -225,7 +225,7 @@ mod tests {
             "billing_address":{"city":"Ottawa"},"line_items":[{"title":"Tea","price":"48.20"}],"first_name":"Jon",
             "said":["call +1 613","+1 (613) 555-0100","mail Jon.Doe@example.co.uk now","4111 1111 1111 1111"],
             "client_secret":"pi_x","token":"abc","phone":null,"link":"https://shop.example/o/1?key=abc"}"##;
-        let Redacted { node, pointers } = redacted(&Node::parse(body.as_bytes()).unwrap());
+        let Redacted { node, pointers } = redacted(&BodyNode::parse(body.as_bytes()).unwrap());
         for own in ["jon", "Jon", "Ottawa", "613)", "4111", "pi_x", "abc", "\"x\""] {
             assert!(!node.compact().contains(own), "{own} in {}", node.compact());
         }

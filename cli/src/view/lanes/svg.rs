@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use super::{Kind, Lane, Picture, Sign, label};
+use super::{Lane, LaneSpanKind, MarkKind, Picture, label};
 use crate::output;
 
 const LANE: f64 = 34.0;
@@ -65,15 +65,15 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
             )
         };
         match span.kind {
-            Kind::Waiting => {
+            LaneSpanKind::Waiting => {
                 waiting += 1;
                 // Several waiting deliveries are drawn side by side below the lane's middle.
                 let below = y + LANE - 4.0 - f64::from(waiting % 4) * 2.0;
                 line(below, "#b6c2cf", 1.2, "2 2")?;
             }
-            Kind::Retrying => line(middle, "#e0a100", 3.0, "5 3")?,
-            Kind::Orphaned => line(middle, "#d64545", 3.0, "5 3")?,
-            Kind::Running => {
+            LaneSpanKind::Retrying => line(middle, "#e0a100", 3.0, "5 3")?,
+            LaneSpanKind::Orphaned => line(middle, "#d64545", 3.0, "5 3")?,
+            LaneSpanKind::Running => {
                 runs += 1;
                 let wide = (to - from).max(1.0);
                 let name = escaped(&span.name);
@@ -97,12 +97,12 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
     }
     for mark in &lane.marks {
         let (sign, colour) = match mark.sign {
-            Sign::Repeat => ("=", "#3b7dd8"),
-            Sign::Parked => ("P", "#d64545"),
-            Sign::Superseded => ("-", "#8a8a8a"),
-            Sign::Blocked => ("B", "#d64545"),
-            Sign::Failed => ("!", "#d64545"),
-            Sign::TakenOver => ("»", "#8a5a00"),
+            MarkKind::Repeat => ("=", "#3b7dd8"),
+            MarkKind::Parked => ("P", "#d64545"),
+            MarkKind::Superseded => ("-", "#8a8a8a"),
+            MarkKind::Blocked => ("B", "#d64545"),
+            MarkKind::Failed => ("!", "#d64545"),
+            MarkKind::TakenOver => ("»", "#8a5a00"),
         };
         writeln!(
             svg,

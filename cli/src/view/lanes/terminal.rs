@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use console::{Style, Term, measure_text_width, pad_str};
 
-use super::{Kind, Lane, Picture, Sign, Totals, label};
+use super::{Lane, LaneSpanKind, LaneTotals, MarkKind, Picture, label};
 use crate::output;
 
 const NARROWEST_AXIS: usize = 20;
@@ -69,7 +69,7 @@ pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
     lines
 }
 
-fn summary(totals: &Totals, orders: usize, time: Duration, width: usize) -> String {
+fn summary(totals: &LaneTotals, orders: usize, time: Duration, width: usize) -> String {
     let mut parts = vec![
         format!("{}/{} settled", totals.settled, totals.accepted),
         format!("{orders} {}", if orders == 1 { "order" } else { "orders" }),
@@ -100,36 +100,36 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
     };
     let mut cells = vec![Cell { glyph: ' ', paint: Paint::None }; axis];
     let mut runs = 0;
-    for kind in [Kind::Waiting, Kind::Retrying, Kind::Orphaned, Kind::Running] {
+    for kind in [LaneSpanKind::Waiting, LaneSpanKind::Retrying, LaneSpanKind::Orphaned, LaneSpanKind::Running] {
         for span in lane.spans.iter().filter(|span| span.kind == kind) {
             let (from, to) = (column(span.from), column(span.to));
             let (glyph, paint) = match kind {
-                Kind::Waiting => ('·', Paint::Dim),
-                Kind::Retrying => ('~', Paint::Warn),
-                Kind::Orphaned => ('×', Paint::Bad),
-                Kind::Running => {
+                LaneSpanKind::Waiting => ('·', Paint::Dim),
+                LaneSpanKind::Retrying => ('~', Paint::Warn),
+                LaneSpanKind::Orphaned => ('×', Paint::Bad),
+                LaneSpanKind::Running => {
                     runs += 1;
                     ('█', if runs % 2 == 0 { Paint::Even } else { Paint::Odd })
                 }
             };
             let wide = to.saturating_sub(from) + 1;
             // A name is written if it fits. Its cells keep the span's colour.
-            let fits = span.name.chars().count() <= wide && kind == Kind::Running;
+            let fits = span.name.chars().count() <= wide && kind == LaneSpanKind::Running;
             let mut name = span.name.chars().filter(|_| fits);
             for cell in &mut cells[from..=to] {
-                let blank = if kind == Kind::Running && console::colors_enabled() { ' ' } else { glyph };
+                let blank = if kind == LaneSpanKind::Running && console::colors_enabled() { ' ' } else { glyph };
                 *cell = Cell { glyph: name.next().unwrap_or(blank), paint };
             }
         }
     }
     for mark in &lane.marks {
         let (glyph, paint) = match mark.sign {
-            Sign::Repeat => ('=', Paint::Good),
-            Sign::Parked => ('P', Paint::Bad),
-            Sign::Superseded => ('-', Paint::Dim),
-            Sign::Blocked => ('B', Paint::Bad),
-            Sign::Failed => ('!', Paint::Bad),
-            Sign::TakenOver => ('»', Paint::Warn),
+            MarkKind::Repeat => ('=', Paint::Good),
+            MarkKind::Parked => ('P', Paint::Bad),
+            MarkKind::Superseded => ('-', Paint::Dim),
+            MarkKind::Blocked => ('B', Paint::Bad),
+            MarkKind::Failed => ('!', Paint::Bad),
+            MarkKind::TakenOver => ('»', Paint::Warn),
         };
         // The sign is drawn one column earlier, so that a name that starts here stays readable.
         cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
@@ -196,7 +196,7 @@ impl Default for Canvas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::recording::{EventKind, OrderEvent};
+    use crate::view::recording::{EventKind, RecordedEvent};
     use webhook_serializer::protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         receipt::Settlement,
@@ -210,7 +210,7 @@ mod tests {
                 (20, EventKind::Started(1, FencingToken(1))),
                 (100, EventKind::Settled(Settlement::Applied)),
             ] {
-                happenings.push(OrderEvent {
+                happenings.push(RecordedEvent {
                     at: Duration::from_millis(at),
                     entity: EntityKey::parse(&format!("shop/order/{order}")).unwrap(),
                     sequence: Some(Sequence(1)),

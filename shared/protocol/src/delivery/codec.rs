@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{
-    Delivery, Incoming, Parts,
+    BodyParts, Delivery, Incoming,
     body::{LARGEST_BODY, StoredBody, decoded_body},
 };
 use crate::{
@@ -164,17 +164,17 @@ impl Operation for PutPart {
 }
 
 #[derive(Debug, Clone)]
-pub enum Item {
+pub enum InboxItem {
     /// A delivery, whose body may still have to be fetched from its parts.
     Delivery(Box<Unpacked>),
     Void(Sequence),
 }
 
-impl Item {
+impl InboxItem {
     pub fn sequence(&self) -> Sequence {
         match self {
-            Item::Delivery(unpacked) => unpacked.delivery.sequence,
-            Item::Void(sequence) => *sequence,
+            InboxItem::Delivery(unpacked) => unpacked.delivery.sequence,
+            InboxItem::Void(sequence) => *sequence,
         }
     }
 
@@ -184,9 +184,9 @@ impl Item {
         check_format(row)?;
         let sequence = sequence_of(row).ok_or(CorruptRow::Attribute(a::ITEM))?;
         if row.get(a::VOID).is_some() {
-            return Ok(Item::Void(sequence));
+            return Ok(InboxItem::Void(sequence));
         }
-        Unpacked::parse(entity, sequence, row).map(|unpacked| Item::Delivery(Box::new(unpacked)))
+        Unpacked::parse(entity, sequence, row).map(|unpacked| InboxItem::Delivery(Box::new(unpacked)))
     }
 }
 
@@ -230,7 +230,7 @@ impl Unpacked {
             run_before: row.number(a::RUN_BEFORE).map(FencingToken),
             unrouted: row.text(a::ERROR).map(str::to_owned),
             trace: Trace::of_row(row),
-            parts: count.map(|count| Parts { nonce, count }),
+            parts: count.map(|count| BodyParts { nonce, count }),
             ..Delivery::detached(incoming, sequence)
         };
         let body_bytes = row.number(a::BODY_BYTES).ok_or(CorruptRow::Attribute(a::BODY_BYTES))?;
@@ -335,9 +335,9 @@ mod tests {
             .rev()
             .collect();
         assert!(row.size() < 400 * 1024);
-        match Item::parse(&incoming.entity, &row).unwrap() {
-            Item::Delivery(unpacked) => unpacked.complete(&parts).unwrap(),
-            Item::Void(_) => panic!("a delivery was stored"),
+        match InboxItem::parse(&incoming.entity, &row).unwrap() {
+            InboxItem::Delivery(unpacked) => unpacked.complete(&parts).unwrap(),
+            InboxItem::Void(_) => panic!("a delivery was stored"),
         }
     }
 
@@ -363,7 +363,7 @@ mod tests {
         let envelope =
             Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
         let row = at(&incoming, Sequence(7), &envelope);
-        let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
+        let InboxItem::Delivery(unpacked) = InboxItem::parse(&incoming.entity, &row).unwrap() else { panic!() };
         assert_eq!(unpacked.complete(&[]).unwrap_err(), CorruptRow::Attribute(a::PARTS));
     }
 
@@ -374,7 +374,7 @@ mod tests {
             Envelope::pack(&incoming, &Nonce::from_parts(Timestamp::from_millis(9), 3), Timestamp::from_millis(1));
         let read = |count: u64| {
             let row = at(&incoming, Sequence(7), &envelope).with(a::PARTS, count);
-            Item::parse(&incoming.entity, &row).map(drop)
+            InboxItem::parse(&incoming.entity, &row).map(drop)
         };
         let most = 2 * LARGEST_BODY.div_ceil(PART_BYTES) as u64;
         assert_eq!((read(1), read(most)), (Ok(()), Ok(())));
@@ -403,7 +403,7 @@ mod tests {
             let nonce = Nonce::from_parts(Timestamp::from_millis(9), 3);
             let envelope = Envelope::pack(&incoming, &nonce, Timestamp::from_millis(1)).traced(Trace::parse(trace));
             let row = at(&incoming, Sequence(7), &envelope);
-            let Item::Delivery(unpacked) = Item::parse(&incoming.entity, &row).unwrap() else { panic!() };
+            let InboxItem::Delivery(unpacked) = InboxItem::parse(&incoming.entity, &row).unwrap() else { panic!() };
             unpacked.complete(&[]).unwrap().traceparent()
         };
         assert_eq!(named(None), None);

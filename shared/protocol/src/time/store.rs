@@ -9,7 +9,7 @@ use super::Timestamp;
 /// A `Date` counts whole seconds. So the store's clock showed `date`, or up to a second more, at some moment between
 /// `sent` and `received`, which are by the monotonic clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reply {
+pub(super) struct StoreDate {
     pub(super) date: Timestamp,
     pub(super) sent: Duration,
     pub(super) received: Duration,
@@ -17,7 +17,7 @@ pub(super) struct Reply {
 
 const PRECISION: Duration = Duration::from_secs(1);
 
-impl Reply {
+impl StoreDate {
     /// Returns a lower bound of the store's time at `at`, by the monotonic clock.
     pub(super) fn earliest(self, at: Duration) -> Timestamp {
         self.date + at.saturating_sub(self.received)
@@ -32,7 +32,7 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Env, SeededRandom, tests::Shown};
+    use super::super::{Env, SeededRandom, tests::ShownClocks};
     use super::*;
 
     const DATE: Timestamp = Timestamp::from_secs(1_767_225_600);
@@ -43,7 +43,7 @@ mod tests {
 
     /// Returns an environment whose newest reply took 100 ms, and is `age` old. The machine's clock shows `now`.
     fn env(age: Duration, now: Timestamp) -> Env {
-        let shown = Shown::new(DATE, millis(5100));
+        let shown = ShownClocks::new(DATE, millis(5100));
         let env = Env::new(shown.clone(), SeededRandom::new(1));
         env.note_reply(DATE, millis(5000));
         *shown.0.lock().unwrap() = (now, millis(5100) + age);
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn clock_is_trusted_before_the_first_reply() {
-        let env = Env::new(Shown::new(DATE, millis(0)), SeededRandom::new(1));
+        let env = Env::new(ShownClocks::new(DATE, millis(0)), SeededRandom::new(1));
         assert_eq!((env.now(), env.reached(), env.lease_from(DATE, millis(7))), (DATE, DATE, millis(7)));
     }
 }

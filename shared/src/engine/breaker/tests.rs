@@ -40,11 +40,11 @@ impl Clocked {
         }
     }
 
-    fn end(&mut self, start: u64, ending: StartResult) -> Change {
+    fn end(&mut self, start: u64, ending: StartResult) -> BreakerChange {
         self.breaker.ended(start, self.now, ending, 0.0)
     }
 
-    fn run(&mut self, number: u64, seconds: f64, ending: StartResult) -> Change {
+    fn run(&mut self, number: u64, seconds: f64, ending: StartResult) -> BreakerChange {
         let start = self.start(number);
         self.pass(seconds);
         self.end(start, ending)
@@ -53,7 +53,7 @@ impl Clocked {
     fn opened() -> Self {
         let mut clocked = Self::default();
         let changes: Vec<_> = (1..=3).map(|number| clocked.run(number, 0.0, StartResult::Unwell)).collect();
-        assert_eq!(changes, [Change::None, Change::None, Change::Opened(SHORTEST)]);
+        assert_eq!(changes, [BreakerChange::None, BreakerChange::None, BreakerChange::Opened(SHORTEST)]);
         clocked
     }
 }
@@ -70,7 +70,7 @@ fn three_failing_orders_open_the_breaker() {
 fn single_poison_order_opens_no_breaker() {
     let mut clocked = Clocked::default();
     for _ in 0..20 {
-        assert_eq!(clocked.run(1, 10.0, StartResult::Unwell), Change::None);
+        assert_eq!(clocked.run(1, 10.0, StartResult::Unwell), BreakerChange::None);
     }
     assert!(clocked.is_admitted(2));
 }
@@ -83,7 +83,7 @@ fn success_resets_the_breakers_failure_count() {
     }
     clocked.run(9, 0.0, StartResult::Success);
     for number in [3, 4] {
-        assert_eq!(clocked.run(number, 0.0, StartResult::Unwell), Change::None);
+        assert_eq!(clocked.run(number, 0.0, StartResult::Unwell), BreakerChange::None);
     }
     assert!(clocked.is_admitted(5));
 }
@@ -92,7 +92,7 @@ fn success_resets_the_breakers_failure_count() {
 fn failures_answered_by_handler_open_no_breaker() {
     let mut clocked = Clocked::default();
     for number in 1..=20 {
-        assert_eq!(clocked.run(number, 0.1, StartResult::Answered), Change::None);
+        assert_eq!(clocked.run(number, 0.1, StartResult::Answered), BreakerChange::None);
     }
     assert!(clocked.is_admitted(21));
 }
@@ -122,7 +122,7 @@ fn order_that_failed_last_waits_longest_for_probe() {
 fn successful_probe_closes_the_breaker() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
-    assert_eq!(clocked.run(4, 0.1, StartResult::Success), Change::Closed);
+    assert_eq!(clocked.run(4, 0.1, StartResult::Success), BreakerChange::Closed);
     clocked.start(5);
     clocked.start(6);
 }
@@ -135,7 +135,7 @@ fn success_of_earlier_start_closes_open_breaker() {
         clocked.run(number, 0.0, StartResult::Unwell);
     }
     assert!(!clocked.is_admitted(4));
-    assert_eq!(clocked.end(slow, StartResult::Success), Change::Closed);
+    assert_eq!(clocked.end(slow, StartResult::Success), BreakerChange::Closed);
     assert!(clocked.is_admitted(4));
 }
 
@@ -143,7 +143,7 @@ fn success_of_earlier_start_closes_open_breaker() {
 fn probe_answered_with_failure_closes_the_breaker() {
     let mut clocked = Clocked::opened();
     clocked.pass(5.0);
-    assert_eq!(clocked.run(4, 0.1, StartResult::Answered), Change::Closed);
+    assert_eq!(clocked.run(4, 0.1, StartResult::Answered), BreakerChange::Closed);
     assert!(clocked.is_admitted(5));
 }
 
@@ -154,7 +154,7 @@ fn failed_probe_doubles_the_wait() {
     for probe in 4..=9 {
         clocked.pass(LONGEST.as_secs_f64());
         match clocked.run(probe, 0.1, StartResult::Unwell) {
-            Change::Opened(wait) => waits.push(wait.as_secs()),
+            BreakerChange::Opened(wait) => waits.push(wait.as_secs()),
             change => panic!("{change:?}"),
         }
     }
@@ -167,7 +167,7 @@ fn breaker_wait_equals_duration_of_failed_starts() {
     let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
     clocked.pass(10.0);
     let changes: Vec<_> = starts.into_iter().map(|start| clocked.end(start, StartResult::Unwell)).collect();
-    assert_eq!(changes.last(), Some(&Change::Opened(Duration::from_secs(10))));
+    assert_eq!(changes.last(), Some(&BreakerChange::Opened(Duration::from_secs(10))));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn starts_of_slow_successful_handler_are_admitted() {
         running.push_back((clocked.start(number), clocked.now + Duration::from_secs(3)));
         clocked.pass(0.3);
         while let Some((start, _)) = running.pop_front_if(|(_, due)| *due <= clocked.now) {
-            assert_eq!(clocked.end(start, StartResult::Success), Change::None);
+            assert_eq!(clocked.end(start, StartResult::Success), BreakerChange::None);
         }
     }
 }
@@ -235,7 +235,7 @@ fn starts_of_slow_successful_handler_are_admitted() {
 fn timeout_after_freeze_does_not_open_breaker() {
     let mut clocked = Clocked::default();
     for number in 1..=5 {
-        assert_eq!(clocked.run(number, 60.0, StartResult::Unwell), Change::None);
+        assert_eq!(clocked.run(number, 60.0, StartResult::Unwell), BreakerChange::None);
     }
     let frozen: Vec<_> = (1..=5).map(|number| clocked.start(number)).collect();
     clocked.pass(60.0);
@@ -277,7 +277,7 @@ fn hanging_starts_among_successes_open_no_breaker() {
     }
     for number in 10..=60 {
         clocked.pass(0.1);
-        assert_eq!(clocked.run(number, 0.05, StartResult::Success), Change::None);
+        assert_eq!(clocked.run(number, 0.05, StartResult::Success), BreakerChange::None);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    DrainError, DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, Received, UNREADABLE,
+    DrainError, DrainSlot, Drainer, InFlight, MARGIN, PATIENCE, ReceivedWakeUp, UNREADABLE,
     begin::{AcquireStep, acquire_step, refusal},
     pace::Pace,
     plan::SHORT_WAIT,
@@ -58,7 +58,7 @@ struct LeaseRequest<'a> {
 impl Drainer {
     pub(super) async fn acquire(
         &self,
-        wake_up: &Received,
+        wake_up: &ReceivedWakeUp,
         deadline: Duration,
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,

@@ -11,12 +11,12 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures_util::future::join;
 
-use self::fail::Failure;
+use self::fail::FailedRun;
 use super::{
-    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, Received, UNREADABLE,
+    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
     pace::Pace,
-    page::Page,
-    plan::{Drain, Group, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
+    page::InboxPage,
+    plan::{DeliveryGroup, Drain, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
     suspects::Turn,
 };
 use crate::{
@@ -31,10 +31,10 @@ use crate::{
         state::{BlockReason, EntityState},
         table::TableError,
     },
-    sources::Found,
+    sources::SourceLookup,
     telemetry::{Event, RequeueReason},
     time::{CLOCKS_APART, Nonce, Timestamp},
-    traces::{DrainSpans, Written},
+    traces::{DrainSpans, WriteOutcome},
 };
 
 const FIRST_LOOK: Duration = Duration::from_millis(25);
@@ -52,23 +52,23 @@ const RELEASE_MARGIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 struct HandlerRun {
     deliveries: Vec<Arc<Delivery>>,
-    group: Group,
+    group: DeliveryGroup,
     took: Option<Duration>,
 }
 
-struct Next {
+struct PlannedStep {
     step: Step,
     run: HandlerRun,
 }
 
-impl Next {
+impl PlannedStep {
     fn new(step: Step) -> Self {
         Self { step, run: HandlerRun::default() }
     }
 }
 
 /// `Break` ends the drain. `Continue` contains the next step if that step is already decided.
-type Flow = ControlFlow<(), Option<Next>>;
+type Flow = ControlFlow<(), Option<PlannedStep>>;
 
 const CONTINUE: Flow = Flow::Continue(None);
 
@@ -76,8 +76,8 @@ pub(super) struct Driver<'a> {
     drainer: &'a Drainer,
     renewer: LeaseRenewer,
     drain: Drain,
-    source: Option<Found>,
-    wake_up: &'a Received,
+    source: Option<SourceLookup>,
+    wake_up: &'a ReceivedWakeUp,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
     in_flight: &'a InFlight,
@@ -103,7 +103,7 @@ impl<'a> Driver<'a> {
         drainer: &'a Drainer,
         renewer: LeaseRenewer,
         state: EntityState,
-        wake_up: &'a Received,
+        wake_up: &'a ReceivedWakeUp,
         deadline: Duration,
         slot: &'a DrainSlot<'a>,
         in_flight: &'a InFlight,
@@ -149,7 +149,7 @@ impl<'a> Driver<'a> {
     async fn steps(&mut self) -> Result<(), DrainError> {
         let mut next = None;
         loop {
-            let Next { step, run } = next.take().unwrap_or_else(|| self.plan());
+            let PlannedStep { step, run } = next.take().unwrap_or_else(|| self.plan());
             if let Some(outcome) = step.outcome() {
                 self.spans.decides(outcome);
             }
@@ -157,10 +157,10 @@ impl<'a> Driver<'a> {
             self.spans.decided(match &taken {
                 // A step with an outcome returns the next step only if its write was refused. If a wake-up
                 // could not be sent, the step wrote nothing.
-                Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => Written::Refused,
-                Ok(_) => Written::Stands,
-                Err(DrainError::Lost) => Written::Lost,
-                Err(DrainError::Store(_)) => Written::InDoubt,
+                Ok(Flow::Continue(Some(_))) | Err(DrainError::WakeUp) => WriteOutcome::Refused,
+                Ok(_) => WriteOutcome::Stands,
+                Err(DrainError::Lost) => WriteOutcome::Lost,
+                Err(DrainError::Store(_)) => WriteOutcome::InDoubt,
             });
             match taken? {
                 Flow::Break(()) => return Ok(()),
@@ -169,10 +169,10 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn plan(&mut self) -> Next {
+    fn plan(&mut self) -> PlannedStep {
         self.not_before = None;
         self.spans.ends();
-        Next::new(self.drain.next(&self.moment(), self.source.as_ref()))
+        PlannedStep::new(self.drain.next(&self.moment(), self.source.as_ref()))
     }
 
     async fn take(&mut self, step: Step, run: HandlerRun) -> Result<Flow, DrainError> {
@@ -188,10 +188,10 @@ impl<'a> Driver<'a> {
             Step::Commit(writes) => self.commit(run, writes).await,
             Step::Park { attempts, error, carried } => self.park(attempts, &error, carried).await,
             Step::Retry { attempts, retries, one_by_one, wait, error, .. } => {
-                self.retry(&Failure { attempts, retries, one_by_one, error }, wait, &run).await
+                self.retry(&FailedRun { attempts, retries, one_by_one, error }, wait, &run).await
             }
             Step::GiveUp(attempts, retries, error) => {
-                self.give_up(&Failure { attempts, retries, one_by_one: None, error }).await
+                self.give_up(&FailedRun { attempts, retries, one_by_one: None, error }).await
             }
             Step::Wait(wait) => {
                 let wait = self.drainer.store.env().sleep(wait);
@@ -220,7 +220,7 @@ impl<'a> Driver<'a> {
     async fn read_page(&mut self) -> Result<Flow, DrainError> {
         let state = self.drain.state();
         let has_spilled = self.drain.has_spilled();
-        let read = Page::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
+        let read = InboxPage::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
         let page = self.renewer.hold(read).await??;
         self.drain.read(page);
         Ok(CONTINUE)
@@ -344,7 +344,7 @@ impl<'a> Driver<'a> {
             return self.hand_over_to(wake_up, left - GAP_LOOKS, RequeueReason::Gap).await;
         }
         let retention = self.drainer.settings.retention;
-        Ok(Flow::Continue(Some(Next::new(self.drain.after_gap(self.now(), retention)))))
+        Ok(Flow::Continue(Some(PlannedStep::new(self.drain.after_gap(self.now(), retention)))))
     }
 
     async fn write_tombstone(&mut self, sequence: Sequence) -> Result<Flow, DrainError> {

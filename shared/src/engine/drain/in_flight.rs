@@ -9,11 +9,11 @@ use crate::time::Env;
 #[derive(Debug)]
 pub struct InFlight {
     env: Env,
-    visibility: watch::Sender<Visibility>,
+    visibility: watch::Sender<VisibilityState>,
 }
 
 #[derive(Debug, Default)]
-struct Visibility {
+struct VisibilityState {
     is_granted: bool,
     /// Set once the first extension of the visibility timeout was answered or has failed, or if no
     /// extension will be sent.
@@ -30,7 +30,7 @@ impl InFlight {
     /// extending it. Otherwise the queue's own timeout applies, which is longer than the function
     /// may run.
     pub fn new(env: &Env, extends: bool) -> Self {
-        let visibility = Visibility { is_extended: !extends, ..Visibility::default() };
+        let visibility = VisibilityState { is_extended: !extends, ..VisibilityState::default() };
         Self { env: env.clone(), visibility: watch::Sender::new(visibility) }
     }
 

@@ -6,7 +6,7 @@ use super::PATIENCE;
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
-        delivery::{Delivery, Item, Unpacked},
+        delivery::{Delivery, InboxItem, Unpacked},
         entity::{EntityKey, IdentityHash, Sequence},
         format::CorruptRow,
         keys::{delivery_range, receipt_row},
@@ -22,7 +22,7 @@ const PAGE: u32 = 25;
 
 #[derive(Debug, Clone)]
 pub enum PageItem {
-    Delivery(Box<Waiting>),
+    Delivery(Box<WaitingDelivery>),
     Tombstone(Sequence),
 }
 
@@ -38,7 +38,7 @@ impl PageItem {
 
 /// A delivery in the inbox that is not settled yet.
 #[derive(Debug, Clone)]
-pub struct Waiting {
+pub struct WaitingDelivery {
     /// The delivery. Its body may still be compressed or stored in parts.
     pub unpacked: Unpacked,
     /// The delivery's row, which parking copies.
@@ -46,7 +46,7 @@ pub struct Waiting {
 }
 
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct InboxPage {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
     /// The append time of the delivery that follows the gap at the page's end. `None` if there is
@@ -54,7 +54,7 @@ pub struct Page {
     pub(super) behind: Option<Timestamp>,
 }
 
-impl Page {
+impl InboxPage {
     /// Creates a page from `rows`, which were read from the sequence `from` on. The page ends
     /// before the first gap or corrupt row; it is empty if `from` itself is a gap.
     ///
@@ -65,21 +65,23 @@ impl Page {
         let mut page = Self::default();
         let mut expected = from;
         for row in rows {
-            let item = match Item::parse(entity, &row) {
+            let item = match InboxItem::parse(entity, &row) {
                 Ok(item) => item,
                 Err(_) if !page.items.is_empty() => break,
                 Err(error) => return Err(error),
             };
             if item.sequence() != expected {
-                if let Item::Delivery(unpacked) = &item {
+                if let InboxItem::Delivery(unpacked) = &item {
                     page.behind = Some(unpacked.head().appended_at());
                 }
                 break;
             }
             expected = expected.next();
             page.items.push_back(match item {
-                Item::Delivery(unpacked) => PageItem::Delivery(Box::new(Waiting { unpacked: *unpacked, row })),
-                Item::Void(sequence) => PageItem::Tombstone(sequence),
+                InboxItem::Delivery(unpacked) => {
+                    PageItem::Delivery(Box::new(WaitingDelivery { unpacked: *unpacked, row }))
+                }
+                InboxItem::Void(sequence) => PageItem::Tombstone(sequence),
             });
         }
         Ok(page)
@@ -124,7 +126,7 @@ impl Page {
         self.receipts.get(&identity)
     }
 
-    pub(crate) fn extend(&mut self, next: Page) {
+    pub(crate) fn extend(&mut self, next: InboxPage) {
         self.items.extend(next.items);
         self.receipts.extend(next.receipts);
         self.behind = next.behind;

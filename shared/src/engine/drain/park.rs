@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PATIENCE, page::Waiting};
+use super::{PATIENCE, page::WaitingDelivery};
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
@@ -38,7 +38,7 @@ impl Parking<'_> {
     ///
     /// If the delivery already has a parked copy, that copy stays. If both the copy and `kept_for`
     /// limit the retention, the later end applies.
-    pub(crate) async fn park(self, store: &Store, waiting: &Waiting) -> Result<(), StoreError> {
+    pub(crate) async fn park(self, store: &Store, waiting: &WaitingDelivery) -> Result<(), StoreError> {
         let head = waiting.unpacked.head();
         let now = store.env().now();
         let until = self.kept_for.map(|kept_for| now + kept_for);

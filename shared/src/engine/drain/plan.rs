@@ -5,15 +5,15 @@
 mod group;
 mod retry;
 
+pub use group::DeliveryGroup;
 pub(crate) use group::GROUP_BYTES;
-pub use group::Group;
 pub use retry::AnswerTiming;
 
 use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     MARGIN, UNREADABLE,
-    page::{Page, PageItem, Waiting},
+    page::{InboxPage, PageItem, WaitingDelivery},
 };
 use crate::{
     protocol::{
@@ -26,7 +26,7 @@ use crate::{
         state::{BlockReason, EntityState, EventTimes, VANISHED_BEFORE_START},
         table::Write,
     },
-    sources::{Found, Source, deliver::Stale},
+    sources::{Source, SourceLookup, deliver::Stale},
     telemetry::RequeueReason,
     time::Timestamp,
 };
@@ -49,7 +49,7 @@ pub(crate) const MARK_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Drain {
     state: EntityState,
-    page: Page,
+    page: InboxPage,
     memory: Memory,
     is_at_gap: bool,
     /// Set if some receipts were in rows of their own when the lease was granted. For each page,
@@ -72,7 +72,7 @@ pub struct SettleRequest {
     /// The outcome. In a `latest` group only the last delivery gets this outcome, and the other
     /// deliveries are superseded.
     pub settlement: Settlement,
-    pub group: Group,
+    pub group: DeliveryGroup,
     pub token: FencingToken,
     pub attempts: u32,
     pub took: Option<Duration>,
@@ -84,7 +84,7 @@ pub struct SettleRequest {
 /// The inbox's first item that is not settled yet.
 #[derive(Debug)]
 pub enum Front<'a> {
-    Delivery(&'a Waiting),
+    Delivery(&'a WaitingDelivery),
     /// A delivery that gets this outcome without a handler start: a repeat, or a rewound delivery
     /// that was not applied before the rewind.
     Settled(Settlement),
@@ -127,7 +127,7 @@ pub enum Step {
         /// Set if the start must be recorded before the handler runs, because an earlier lease
         /// holder vanished with this delivery.
         is_recorded: bool,
-        group: Group,
+        group: DeliveryGroup,
     },
     /// Settle the item in front with this outcome, without starting a handler.
     Settle(Settlement),
@@ -196,7 +196,7 @@ impl Drain {
         let has_spilled = state.spilled;
         let dropped = BTreeSet::new();
         let spilled = BTreeSet::new();
-        Self { state, page: Page::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
+        Self { state, page: InboxPage::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
     }
 
     pub fn state(&self) -> &EntityState {
@@ -205,7 +205,7 @@ impl Drain {
 
     /// Returns the delivery in front. Returns `None` if the item in front is a tombstone or was not
     /// read yet.
-    pub fn front(&self) -> Option<&Waiting> {
+    pub fn front(&self) -> Option<&WaitingDelivery> {
         match self.page.items.front()? {
             PageItem::Delivery(waiting) => Some(waiting),
             PageItem::Tombstone(_) => None,
@@ -225,7 +225,7 @@ impl Drain {
 
     /// Returns the drain's next step. `source` is the source of the delivery in front, or `None` if
     /// the drain has not looked it up yet.
-    pub fn next(&self, moment: &Moment, source: Option<&Found>) -> Step {
+    pub fn next(&self, moment: &Moment, source: Option<&SourceLookup>) -> Step {
         let state = &self.state;
         if state.is_empty() {
             return Step::ReleaseEmpty;
@@ -304,7 +304,7 @@ impl Drain {
         self.before(head).map(|before| before.token).or_else(|| head.run_before())
     }
 
-    fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&Found>) -> Step {
+    fn deliver(&self, head: &Delivery, moment: &Moment, source: Option<&SourceLookup>) -> Step {
         let state = &self.state;
         if let Some(settlement) = self.settled_before(head) {
             return Step::Settle(settlement);
@@ -313,10 +313,12 @@ impl Drain {
         let source = match source {
             None => return Step::FindSource,
             // Ingest may have read a newer version of the sources document, which this worker lacks.
-            Some(Found::Unknown) => return Step::HandOver(UNREADABLE, RequeueReason::UnknownSource),
-            Some(Found::Gone) => None,
-            Some(Found::Source(source)) if source.is_paused => return Step::HandOver(PAUSED, RequeueReason::Paused),
-            Some(Found::Source(source)) => Some(source),
+            Some(SourceLookup::Unknown) => return Step::HandOver(UNREADABLE, RequeueReason::UnknownSource),
+            Some(SourceLookup::Gone) => None,
+            Some(SourceLookup::Source(source)) if source.is_paused => {
+                return Step::HandOver(PAUSED, RequeueReason::Paused);
+            }
+            Some(SourceLookup::Source(source)) => Some(source),
         };
         let is_given_up = match source {
             // Too many holders have crashed with this delivery. Another start could crash this worker too.
@@ -450,9 +452,9 @@ impl Drain {
     /// `None` if enough deliveries are read already, or none is left to read.
     ///
     /// The first `in_front` deliveries do not count, because they are being handled or settled.
-    pub fn ahead(&self, in_front: usize, source: Option<&Found>) -> Option<(Sequence, Sequence)> {
+    pub fn ahead(&self, in_front: usize, source: Option<&SourceLookup>) -> Option<(Sequence, Sequence)> {
         let most = match source {
-            Some(Found::Source(source)) => source.deliver.most(),
+            Some(SourceLookup::Source(source)) => source.deliver.most(),
             _ => 1,
         };
         let read = self.page.items.len();
@@ -477,12 +479,12 @@ impl Drain {
     }
 
     /// Replaces the items read so far by a page that begins at the next sequence.
-    pub fn read(&mut self, page: Page) {
+    pub fn read(&mut self, page: InboxPage) {
         self.is_at_gap = page.items.is_empty();
         self.page = page;
     }
 
-    pub fn read_ahead(&mut self, page: Page) {
+    pub fn read_ahead(&mut self, page: InboxPage) {
         self.page.extend(page);
     }
 
@@ -491,7 +493,7 @@ impl Drain {
     }
 
     pub fn filled(&mut self) {
-        self.page = Page::default();
+        self.page = InboxPage::default();
         self.is_at_gap = false;
     }
 

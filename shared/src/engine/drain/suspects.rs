@@ -12,10 +12,10 @@ use std::{
 use tokio::sync::watch;
 
 #[derive(Debug)]
-pub struct SuspectGate(watch::Sender<Batch>);
+pub struct SuspectGate(watch::Sender<GateState>);
 
 #[derive(Debug, Default)]
-struct Batch {
+struct GateState {
     /// The number of drains that run: they have not ended and do not wait at the gate.
     busy: usize,
     /// The drains that wait at the gate. Each has a pair: the attempts of its suspect, and the
@@ -44,7 +44,7 @@ pub(crate) enum Turn {
 
 impl SuspectGate {
     pub fn new(drains: usize) -> Self {
-        Self(watch::Sender::new(Batch { busy: drains, ..Batch::default() }))
+        Self(watch::Sender::new(GateState { busy: drains, ..GateState::default() }))
     }
 
     pub(crate) fn slot(&self) -> DrainSlot<'_> {
@@ -73,7 +73,7 @@ impl DrainSlot<'_> {
         }
         let mut batch = self.gate.0.subscribe();
         let ticket = (attempts, self.number);
-        let waiting = Waiting::enter(&self.gate.0, ticket);
+        let waiting = GateWait::enter(&self.gate.0, ticket);
         let is_decided = batch.wait_for(|batch| batch.isolated.is_some() || batch.busy == 0);
         drop(is_decided.await.expect("the sender is borrowed"));
         self.gate.0.send_modify(|batch| {
@@ -88,10 +88,10 @@ impl DrainSlot<'_> {
 }
 
 /// A drain that waits at the gate. Dropping this value marks the drain as busy again.
-struct Waiting<'a>(&'a watch::Sender<Batch>, (u32, usize));
+struct GateWait<'a>(&'a watch::Sender<GateState>, (u32, usize));
 
-impl<'a> Waiting<'a> {
-    fn enter(batch: &'a watch::Sender<Batch>, ticket: (u32, usize)) -> Self {
+impl<'a> GateWait<'a> {
+    fn enter(batch: &'a watch::Sender<GateState>, ticket: (u32, usize)) -> Self {
         batch.send_modify(|batch| {
             batch.busy -= 1;
             batch.waiting.insert(ticket);
@@ -100,7 +100,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for GateWait<'_> {
     fn drop(&mut self) {
         self.0.send_modify(|batch| {
             batch.busy += 1;

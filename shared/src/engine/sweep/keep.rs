@@ -1,7 +1,7 @@
 //! Extends the retention of deliveries that have waited for half of their retention.
 
 use crate::protocol::{
-    delivery::Item,
+    delivery::InboxItem,
     format::attribute as a,
     keys::{delivery_range, key_of, receipt_row, sequence_of},
     maintain::ExtendRetention,
@@ -9,10 +9,10 @@ use crate::protocol::{
     table::{Key, Row, TableName},
 };
 
-use super::{PATIENCE, Stop, Sweep};
+use super::{PATIENCE, Sweep, SweepStop};
 
 impl Sweep<'_> {
-    pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), Stop> {
+    pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), SweepStop> {
         let store = &self.sweeper.store;
         let retention = self.sweeper.retention;
         let mut from = state.next();
@@ -22,7 +22,7 @@ impl Sweep<'_> {
             let now = store.env().now();
             for row in &page.rows {
                 if self.is_over() {
-                    return Err(Stop::Time);
+                    return Err(SweepStop::Time);
                 }
                 let due = row.number(a::PURGE_AT).unwrap_or(u64::MAX);
                 if due < (now + retention / 2).as_secs_rounded_up() {
@@ -47,7 +47,7 @@ impl Sweep<'_> {
 /// The receipts are included because, without its receipt, a rewound delivery would look new.
 fn rows_of(state: &EntityState, row: &Row) -> Vec<Key> {
     let mut keys: Vec<_> = key_of(&TableName::Inbox, row).into_iter().collect();
-    if let Ok(Item::Delivery(unpacked)) = Item::parse(&state.entity, row) {
+    if let Ok(InboxItem::Delivery(unpacked)) = InboxItem::parse(&state.entity, row) {
         keys.extend(unpacked.head().part_keys());
         if state.spilled {
             keys.extend(unpacked.head().repeated_hashes().map(|identity| receipt_row(&state.entity, identity)));

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::IgnoredAny};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Request {
+pub struct HttpRequest {
     pub raw_path: String,
     #[serde(deserialize_with = "or_empty")]
     pub raw_query_string: String,
@@ -45,7 +45,7 @@ pub struct Http {
     pub method: String,
 }
 
-impl Request {
+impl HttpRequest {
     /// Returns what sent the event, if it is not that of a Function URL or an HTTP API with payload format 2.0.
     pub fn foreign(&self) -> Option<&'static str> {
         match self {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn null_or_absent_query_string_is_empty() {
         for event in ["{}", r#"{"rawQueryString":null}"#, r#"{"rawQueryString":""}"#] {
-            assert_eq!(serde_json::from_str::<Request>(event).unwrap().raw_query_string, "", "{event}");
+            assert_eq!(serde_json::from_str::<HttpRequest>(event).unwrap().raw_query_string, "", "{event}");
         }
     }
 
@@ -187,20 +187,21 @@ mod tests {
     fn compressed_content_encoding_is_detected_in_a_list() {
         let found = |value: &str| {
             let headers = BTreeMap::from([("content-encoding".to_owned(), value.to_owned())]);
-            Request { headers, ..Request::default() }.compression().map(str::to_owned)
+            HttpRequest { headers, ..HttpRequest::default() }.compression().map(str::to_owned)
         };
         assert_eq!(found("gzip").as_deref(), Some("gzip"));
         assert_eq!(found("identity, GZIP").as_deref(), Some("GZIP"));
         for plain in ["", "identity", "utf-8", "gzipped", "aws-chunked"] {
             assert_eq!(found(plain), None, "{plain}");
         }
-        assert_eq!(Request::default().compression(), None);
+        assert_eq!(HttpRequest::default().compression(), None);
     }
 
     #[test]
     fn first_of_repeated_query_parameters_is_decoded() {
-        let parameter =
-            |query: &str| Request { raw_query_string: query.into(), ..Request::default() }.parameter("challenge");
+        let parameter = |query: &str| {
+            HttpRequest { raw_query_string: query.into(), ..HttpRequest::default() }.parameter("challenge")
+        };
         assert_eq!(parameter("a=b&challenge=c%2Bd+e%C3%A9&challenge=x").as_deref(), Some("c+d eé"));
         assert_eq!(parameter("challenge=").as_deref(), Some(""));
         assert_eq!(parameter("challenge=%&a").as_deref(), Some("%"));

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     engine::{
         deferred::Deferred,
-        drain::{Acknowledgement, Received},
+        drain::{Acknowledgement, ReceivedWakeUp},
         queue::{self, Unreadable},
     },
     protocol::entity::EntityKey,
@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
+pub struct ReceivedMessage {
     pub id: String,
     pub body: String,
     /// The number of times that SQS has delivered the message, including this one.
@@ -23,7 +23,7 @@ pub struct Message {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    wake_ups: BTreeMap<EntityKey, (Received, Vec<String>)>,
+    wake_ups: BTreeMap<EntityKey, (ReceivedWakeUp, Vec<String>)>,
     /// The time at which the wake-up that has waited longest was due.
     due: Option<Timestamp>,
     deferred: Vec<(String, Deferred)>,
@@ -35,7 +35,7 @@ impl Batch {
     /// Sorts messages by kind. The caller must keep the message of a deferred delivery that cannot be read,
     /// because that message is the only copy and a newer version may read it. The caller may delete a message that
     /// is neither a wake-up nor a deferred delivery.
-    pub fn sort(messages: impl IntoIterator<Item = Message>) -> Self {
+    pub fn sort(messages: impl IntoIterator<Item = ReceivedMessage>) -> Self {
         let mut batch = Self::default();
         for message in messages {
             match queue::Message::parse(&message.body) {
@@ -44,7 +44,7 @@ impl Batch {
                     // A redelivered wake-up was hidden for a while.
                     let due = message.sent_at.filter(|_| message.times == 1).map(|sent| sent + delay);
                     batch.due = [batch.due, due].into_iter().flatten().min();
-                    batch.add(Received::wake_up(wake_up, message.times), message.id);
+                    batch.add(ReceivedWakeUp::wake_up(wake_up, message.times), message.id);
                 }
                 Ok(queue::Message::Deferred(deferred)) => batch.deferred.push((message.id, *deferred)),
                 Err(Unreadable::Delivery(reason)) => batch.undeliverable.push((message.id, reason)),
@@ -56,7 +56,7 @@ impl Batch {
     }
 
     /// Merges a wake-up with the others of its order. They keep a token only if all have the same.
-    fn add(&mut self, received: Received, id: String) {
+    fn add(&mut self, received: ReceivedWakeUp, id: String) {
         let new = || (received.clone(), Vec::new());
         let (merged, ids) = self.wake_ups.entry(received.entity.clone()).or_insert_with(new);
         merged.times = merged.times.max(received.times);
@@ -66,9 +66,9 @@ impl Batch {
     }
 
     /// Returns the orders to drain at `now`.
-    pub fn orders(&self, now: Timestamp) -> Vec<Received> {
+    pub fn orders(&self, now: Timestamp) -> Vec<ReceivedWakeUp> {
         let lag = self.due.map_or(Duration::ZERO, |due| now.since(due));
-        self.wake_ups.values().map(|(merged, _)| Received { lag, ..merged.clone() }).collect()
+        self.wake_ups.values().map(|(merged, _)| ReceivedWakeUp { lag, ..merged.clone() }).collect()
     }
 
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
@@ -114,8 +114,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
-    fn message(id: &str, body: &str, times: u32) -> Message {
-        Message { id: id.into(), body: body.into(), times, sent_at: None }
+    fn message(id: &str, body: &str, times: u32) -> ReceivedMessage {
+        ReceivedMessage { id: id.into(), body: body.into(), times, sent_at: None }
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             message("2", r#"{"entity":"n/b"}"#, 1),
             message("3", r#"{"entity":"n/a"}"#, 4),
         ]);
-        assert_eq!(batch.orders(NOW)[0], Received::new(a.clone(), 4));
+        assert_eq!(batch.orders(NOW)[0], ReceivedWakeUp::new(a.clone(), 4));
         assert_eq!(batch.orders(NOW).len(), 2);
         let acknowledgements = BTreeMap::from([(a, Acknowledgement::Keep)]);
         assert_eq!(batch.failures(&acknowledgements), ["1", "3", "2"]);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn lag_counts_from_first_due_time_of_wake_ups() {
         let lag = |messages: &[(&str, u64, u32)]| {
-            let message = |(body, ago, times): &(&str, u64, u32)| Message {
+            let message = |(body, ago, times): &(&str, u64, u32)| ReceivedMessage {
                 sent_at: Some(Timestamp::from_millis(NOW.as_millis() - ago)),
                 ..message("1", body, *times)
             };

@@ -1,19 +1,19 @@
 //! The event that SQS sends to a function, and the function's partial batch response. Only the
 //! fields that the worker uses are declared.
 
-use super::batch::Message;
+use super::batch::ReceivedMessage;
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 pub struct SqsEvent {
     #[serde(rename = "Records", default)]
-    pub records: Vec<Record>,
+    pub records: Vec<SqsRecord>,
 }
 
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
+pub struct SqsRecord {
     pub message_id: String,
     #[serde(default)]
     pub receipt_handle: String,
@@ -32,8 +32,8 @@ pub struct Attributes {
     pub sent_timestamp: String,
 }
 
-impl From<Record> for Message {
-    fn from(record: Record) -> Self {
+impl From<SqsRecord> for ReceivedMessage {
+    fn from(record: SqsRecord) -> Self {
         // An unreadable count is taken for a repeated receive, to be on the safe side.
         let times = record.attributes.approximate_receive_count.parse().unwrap_or(2);
         let sent_at = record.attributes.sent_timestamp.parse().ok().map(Timestamp::from_millis);
@@ -61,8 +61,8 @@ mod tests {
     fn message_with_unreadable_receive_count_counts_as_redelivered() {
         for (count, times) in [("1", 1), ("3", 3), ("", 2), ("many", 2)] {
             let attributes = Attributes { approximate_receive_count: count.into(), ..Attributes::default() };
-            let record = Record { attributes, message_id: "m".into(), receipt_handle: "r".into(), body: "b".into() };
-            assert_eq!(Message::from(record).times, times, "{count}");
+            let record = SqsRecord { attributes, message_id: "m".into(), receipt_handle: "r".into(), body: "b".into() };
+            assert_eq!(ReceivedMessage::from(record).times, times, "{count}");
         }
     }
 }

@@ -30,7 +30,7 @@ use hyper_util::{
 use rustls::ClientConfig;
 use tower_service::Service;
 
-use super::payload::Payload;
+use super::payload::ForwardBody;
 use crate::sources::destination::{AddressScope, address};
 
 const CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -48,9 +48,9 @@ const HEADER_LINES: usize = 4096;
 const HEAD_BYTES: usize = 1024 * 1024;
 
 #[derive(Clone)]
-pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, Payload>);
+pub(super) struct ForwardClient(legacy::Client<HttpsConnector<HttpConnector<Resolver>>, ForwardBody>);
 
-impl Client {
+impl ForwardClient {
     pub(super) fn new(scope: AddressScope, tls: &ClientConfig) -> Self {
         let mut tcp = HttpConnector::new_with_resolver(Resolver { scope, names: GaiResolver::new() });
         tcp.enforce_http(false);
@@ -75,7 +75,7 @@ impl Client {
     }
 
     /// Sends a request, without following redirects. If the caller drops the future, the connection is closed.
-    pub(super) async fn send(&self, request: Request<Payload>) -> Result<Response<Incoming>, Unsent> {
+    pub(super) async fn send(&self, request: Request<ForwardBody>) -> Result<Response<Incoming>, Unsent> {
         self.0.request(request).await.map_err(Unsent)
     }
 }

@@ -43,7 +43,7 @@ use http::{
     header::{CONTENT_TYPE, USER_AGENT},
 };
 
-use super::payload::Payload;
+use super::payload::ForwardBody;
 use crate::{
     handlers::event::{self, Document},
     protocol::{delivery::Delivery, entity::FencingToken},
@@ -67,7 +67,7 @@ pub fn request(
     delivery: &Delivery,
     token: FencingToken,
     now: Timestamp,
-) -> Request<Payload> {
+) -> Request<ForwardBody> {
     let mut request = post(destination, event::id(delivery), || delivery.body().clone().into(), now);
     let headers = request.headers_mut();
     if let Some(content_type) = delivery.content_type().and_then(passed_on) {
@@ -84,7 +84,7 @@ pub fn together(
     deliveries: &[&Delivery],
     token: FencingToken,
     now: Timestamp,
-) -> Request<Payload> {
+) -> Request<ForwardBody> {
     let first = deliveries.first().expect("a start has a delivery");
     let id = format!("{GROUP}{}_{}", event::id(first), deliveries.len());
     let number = ("serializer-deliveries", deliveries.len().to_string());
@@ -116,7 +116,7 @@ fn passed_on(content_type: &str) -> Option<HeaderValue> {
 
 /// Creates a signed request. The function `body` is called twice: for the signature, and for the request. A list is
 /// encoded twice, which costs less than the memory for a copy.
-fn post(destination: &Destination, id: String, body: impl Fn() -> Payload, now: Timestamp) -> Request<Payload> {
+fn post(destination: &Destination, id: String, body: impl Fn() -> ForwardBody, now: Timestamp) -> Request<ForwardBody> {
     let signed = standard_webhooks::sign_pieces(id, body().into_pieces(), destination.secrets(), now);
     let mut request = Request::new(body());
     *request.method_mut() = Method::POST;

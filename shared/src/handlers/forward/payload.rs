@@ -12,30 +12,30 @@ use hyper::body::{Body, Frame, SizeHint};
 use crate::handlers::event::Document;
 
 /// The body of a request. It is made while it is sent, so that a worker with several long lists holds none of them.
-pub struct Payload {
+pub struct ForwardBody {
     pieces: Box<dyn Iterator<Item = Bytes> + Send>,
     left: usize,
 }
 
-impl Payload {
+impl ForwardBody {
     pub(super) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         self.pieces
     }
 }
 
-impl From<Bytes> for Payload {
+impl From<Bytes> for ForwardBody {
     fn from(body: Bytes) -> Self {
         Self { left: body.len(), pieces: Box::new(std::iter::once(body)) }
     }
 }
 
-impl From<Document> for Payload {
+impl From<Document> for ForwardBody {
     fn from(document: Document) -> Self {
         Self { left: document.bytes(), pieces: Box::new(document.into_pieces()) }
     }
 }
 
-impl Body for Payload {
+impl Body for ForwardBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -54,7 +54,7 @@ impl Body for Payload {
     }
 }
 
-impl std::fmt::Debug for Payload {
+impl std::fmt::Debug for ForwardBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Payload").field("left", &self.left).finish_non_exhaustive()
     }

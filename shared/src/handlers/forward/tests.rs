@@ -17,7 +17,7 @@ use crate::{
     },
     sources::Sources,
     time::Timestamp,
-    tls::endpoint::{Endpoint, Reply},
+    tls::endpoint::{Endpoint, EndpointReply},
 };
 
 const TIME: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ fn signature(key: &[u8], id: &str, time: &str, body: &[u8]) -> String {
 
 #[tokio::test]
 async fn request_has_original_body_and_every_header() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(204)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(204)).await;
     let forward = anywhere(&format!("{}/hooks?key=a%20b", endpoint.url()));
     let delivery = delivery("größe 1%", "shop/order/№ 7");
     assert_eq!(post_within(&forward, &delivery, TIME).await, Outcome::Done);
@@ -91,7 +91,7 @@ async fn request_has_original_body_and_every_header() {
 
 #[tokio::test]
 async fn request_is_signed_with_every_secret() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     let url = endpoint.url();
     let secrets = "secret = ['whsec_bmV3', 'whsec_b2xk']";
     let forward = Forward::new(sources(&format!("url = '{url}', {secrets}, allow_private = true")));
@@ -134,7 +134,7 @@ async fn retry_and_redrive_keep_webhook_id() {
 
 #[tokio::test]
 async fn rewound_delivery_gets_new_webhook_id() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     let forward = anywhere(&endpoint.url());
     let mut again = delivery("7", "shop/order/7");
     assert_eq!(post_within(&forward, &again, TIME).await, Outcome::Done);
@@ -182,7 +182,7 @@ fn groups(url: &str) -> Forward {
 
 #[tokio::test]
 async fn group_is_posted_as_one_signed_list() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     let forward = groups(&endpoint.url());
     assert!(forward.handles_all("forward") && !forward.handles_all("orders"));
     let group = ["1", "2"].map(|id| delivery(id, "shop/order/№ 7"));
@@ -219,7 +219,7 @@ async fn group_is_posted_as_one_signed_list() {
 
 #[tokio::test]
 async fn group_is_posted_whole_if_source_no_longer_has_deliver_option() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
     let context = Context::detached(FencingToken(9), TIME, Env::system());
     assert_eq!(anywhere(&endpoint.url()).handle_all(group, &context).await.unwrap(), Outcome::Done);
@@ -236,7 +236,7 @@ async fn answer_applies_to_the_whole_group() {
         (400, Outcome::retry("the endpoint answered 400 Bad Request")),
         (503, Outcome::unavailable("the endpoint answered 503 Service Unavailable")),
     ] {
-        let endpoint = Endpoint::start(move |_| Reply::status(status)).await;
+        let endpoint = Endpoint::start(move |_| EndpointReply::status(status)).await;
         let group = Deliveries::detached(["1", "2"].map(|id| delivery(id, "shop/order/7")));
         let context = Context::detached(FencingToken(9), TIME, Env::system());
         assert_eq!(groups(&endpoint.url()).handle_all(group, &context).await.unwrap(), expected);
@@ -246,7 +246,7 @@ async fn answer_applies_to_the_whole_group() {
 
 #[tokio::test]
 async fn forwarded_request_has_count_of_superseded_deliveries() {
-    let mut endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     let mut latest = delivery("7", "shop/order/7");
     latest.superseded = 4;
     assert_eq!(post_within(&anywhere(&endpoint.url()), &latest, TIME).await, Outcome::Done);
@@ -257,7 +257,7 @@ async fn forwarded_request_has_count_of_superseded_deliveries() {
 
 #[tokio::test]
 async fn endpoint_answering_410_rejects_the_delivery() {
-    let endpoint = Endpoint::start(|_| Reply::status(410)).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(410)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Reject("the endpoint answered 410 Gone".into()));
 }
 
@@ -266,7 +266,7 @@ async fn compressed_answer_is_not_quoted() {
     for (encoding, expected) in
         [("gzip", "the endpoint answered 400 Bad Request"), ("identity", "the endpoint answered 400: ....")]
     {
-        let reply = move |_| Reply::status(400).body(4).with("Content-Encoding", encoding);
+        let reply = move |_| EndpointReply::status(400).body(4).with("Content-Encoding", encoding);
         let endpoint = Endpoint::start(reply).await;
         assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::retry(expected), "{encoding}");
     }
@@ -274,7 +274,7 @@ async fn compressed_answer_is_not_quoted() {
 
 #[tokio::test]
 async fn retry_after_header_sets_the_wait() {
-    let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "77")).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(429).with("Retry-After", "77")).await;
     let Outcome::Unavailable { after: Some(wait), error } = post(&anywhere(&endpoint.url())).await else { panic!() };
     assert!((77.0..=85.0).contains(&wait.as_secs_f64()), "{wait:?}");
     assert_eq!(error, "the endpoint answered 429 Too Many Requests");
@@ -282,9 +282,9 @@ async fn retry_after_header_sets_the_wait() {
 
 #[tokio::test]
 async fn redirect_is_not_followed() {
-    let elsewhere = Endpoint::start(|_| Reply::status(200)).await;
+    let elsewhere = Endpoint::start(|_| EndpointReply::status(200)).await;
     let location = elsewhere.url();
-    let endpoint = Endpoint::start(move |_| Reply::status(307).with("Location", &location)).await;
+    let endpoint = Endpoint::start(move |_| EndpointReply::status(307).with("Location", &location)).await;
     let error = error(post(&anywhere(&endpoint.url())).await);
     assert!(error.starts_with("the endpoint answered 307: redirects are not followed"), "{error}");
     assert_eq!(elsewhere.accepted(), 0);
@@ -292,7 +292,7 @@ async fn redirect_is_not_followed() {
 
 #[tokio::test]
 async fn silent_endpoint_yields_unanswered_outcome() {
-    let endpoint = Endpoint::start(|_| Reply::Never).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::Never).await;
     let forward = anywhere(&endpoint.url());
     let time = Duration::from_millis(300);
     let outcome = post_within(&forward, &delivery("7", "shop/order/7"), time).await;
@@ -301,11 +301,11 @@ async fn silent_endpoint_yields_unanswered_outcome() {
 
 #[tokio::test]
 async fn failed_connection_yields_unavailable_outcome() {
-    let refusing = Endpoint::start(|_| Reply::status(200)).await;
+    let refusing = Endpoint::start(|_| EndpointReply::status(200)).await;
     let refused = refusing.url();
     refusing.stop().await;
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let untrusted = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
+    let untrusted = Endpoint::start_tls(&certificate, |_| EndpointReply::status(200)).await;
     // Resolvers refuse a label of 64 bytes without a query.
     let unknown = format!("https://{}.invalid", "a".repeat(64));
     for url in [refused, untrusted.url(), unknown] {
@@ -318,14 +318,14 @@ async fn failed_connection_yields_unavailable_outcome() {
 #[tokio::test]
 async fn incomplete_answer_yields_unanswered_outcome() {
     for half in [&b"HTTP/1.1 20"[..], b""] {
-        let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
+        let endpoint = Endpoint::start(|_| EndpointReply::Raw(half.to_vec())).await;
         let Outcome::Unanswered { after: None, error } = post(&anywhere(&endpoint.url())).await else { panic!() };
         assert!(error.starts_with(&format!("no answer from {}: ", endpoint.url())), "{error}");
     }
 }
 
-fn answer(status_line: &str, headers: &str) -> Reply {
-    Reply::Whole(format!("{status_line}\r\nContent-Length: 0\r\n{headers}\r\n").into_bytes())
+fn answer(status_line: &str, headers: &str) -> EndpointReply {
+    EndpointReply::Whole(format!("{status_line}\r\nContent-Length: 0\r\n{headers}\r\n").into_bytes())
 }
 
 #[tokio::test]
@@ -365,7 +365,8 @@ async fn unreadable_answer_is_a_failed_attempt() {
 
 #[tokio::test]
 async fn one_connection_serves_many_deliveries() {
-    let endpoint = Endpoint::start(|post| Reply::status(if post % 2 == 0 { 200 } else { 500 }).body(9000)).await;
+    let endpoint =
+        Endpoint::start(|post| EndpointReply::status(if post % 2 == 0 { 200 } else { 500 }).body(9000)).await;
     let forward = anywhere(&endpoint.url());
     for number in 0..20 {
         let expected = number % 2 == 0;
@@ -376,7 +377,7 @@ async fn one_connection_serves_many_deliveries() {
 
 #[tokio::test]
 async fn long_answer_closes_the_connection() {
-    let endpoint = Endpoint::start(|_| Reply::status(200).body(1024 * 1024)).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(200).body(1024 * 1024)).await;
     let forward = anywhere(&endpoint.url());
     for accepted in 1..=3 {
         assert_eq!(post(&forward).await, Outcome::Done);
@@ -386,13 +387,13 @@ async fn long_answer_closes_the_connection() {
 
 #[tokio::test]
 async fn response_body_that_never_arrives_changes_no_outcome() {
-    let endpoint = Endpoint::start(|_| Reply::status(200).body_never_sent(10)).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(200).body_never_sent(10)).await;
     assert_eq!(post(&anywhere(&endpoint.url())).await, Outcome::Done);
 }
 
 #[tokio::test]
 async fn host_resolving_to_private_address_is_refused() {
-    let endpoint = Endpoint::start(|_| Reply::status(200)).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
     // Parsers do not take this for an address, but resolvers return 127.0.0.1.
     let url = format!("https://0x7f000001:{}/", endpoint.port());
     let forward = Forward::new(sources(&format!("url = '{url}', secret = 'whsec_c2VjcmV0'")));
@@ -405,7 +406,7 @@ async fn host_resolving_to_private_address_is_refused() {
 #[tokio::test]
 async fn only_configured_certificate_authorities_are_trusted() {
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-    let endpoint = Endpoint::start_tls(&certificate, |_| Reply::status(200)).await;
+    let endpoint = Endpoint::start_tls(&certificate, |_| EndpointReply::status(200)).await;
     let sources = sources(&format!("url = '{}', secret = 'whsec_c2VjcmV0', allow_private = true", endpoint.url()));
     let refused = error(post(&Forward::new(&sources)).await);
     assert!(refused.contains("invalid peer certificate"), "{refused}");
@@ -432,7 +433,7 @@ fn unusable_ca_bundle_is_refused_and_named() {
 
 #[tokio::test]
 async fn cancelled_start_closes_the_connection() {
-    let mut endpoint = Endpoint::start(|_| Reply::Never).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::Never).await;
     let env = Env::system();
     let deadline = env.monotonic() + TIME;
     let (canceller, context) = Canceller::start("forward", FencingToken(1), deadline, env);

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    aws::call::{Answer, LONGEST_ANSWER},
+    aws::call::{AwsAnswer, LONGEST_ANSWER},
     handler::Outcome,
     handlers::{commit, document, excerpt::excerpt},
     protocol::attempt::LONGEST_ASKED,
@@ -51,7 +51,7 @@ struct FunctionError {
     error_message: String,
 }
 
-pub(super) fn judge(answer: &Answer) -> Outcome {
+pub(super) fn judge(answer: &AwsAnswer) -> Outcome {
     match (answer.status, &answer.function_error) {
         (200, None) if answer.body.len() > LONGEST_ANSWER => {
             Outcome::retry(format!("the function's answer is longer than {LONGEST_ANSWER} bytes"))
@@ -125,13 +125,13 @@ fn failed(body: &[u8]) -> Outcome {
     })
 }
 
-fn refused(status: u16, answer: &Answer) -> Outcome {
+fn refused(status: u16, answer: &AwsAnswer) -> Outcome {
     #[derive(Deserialize, Default)]
-    struct Reason {
+    struct ErrorMessage {
         #[serde(default, alias = "Message")]
         message: String,
     }
-    let Reason { message } = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let ErrorMessage { message } = serde_json::from_slice(&answer.body).unwrap_or_default();
     let reason = Some(excerpt(&message)).filter(|reason| !reason.is_empty());
     let because = |what: &str| match &reason {
         Some(reason) => format!("{what}: {reason}"),
@@ -154,12 +154,12 @@ mod tests {
     use super::*;
 
     fn answered(status: u16, function_error: Option<&str>, retry_after: Option<&str>, body: &[u8]) -> Outcome {
-        judge(&Answer {
+        judge(&AwsAnswer {
             status,
             body: body.into(),
             function_error: function_error.map(str::to_owned),
             retry_after: retry_after.map(str::to_owned),
-            ..Answer::default()
+            ..AwsAnswer::default()
         })
     }
 

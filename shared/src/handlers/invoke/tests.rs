@@ -18,7 +18,7 @@ use crate::{
     time::Timestamp,
     tls::{
         Roots,
-        endpoint::{Endpoint, Reply},
+        endpoint::{Endpoint, EndpointReply},
     },
 };
 
@@ -61,7 +61,7 @@ async fn event(endpoint: &mut Endpoint) -> Value {
 
 #[tokio::test]
 async fn lambda_request_has_every_field_and_signature() {
-    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
     let delivery = delivery("größe 1%", "{ \"id\":\t7 }\n");
     assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
     let posted = endpoint.posted().await;
@@ -100,7 +100,7 @@ async fn lambda_request_has_every_field_and_signature() {
 
 #[tokio::test]
 async fn group_is_sent_in_one_lambda_call() {
-    let mut endpoint = Endpoint::start(|_| Reply::of(br#"{"outcome": "retry", "after": 7}"#)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::of(br#"{"outcome": "retry", "after": 7}"#)).await;
     let group = Deliveries::detached(["1", "2", "3"].map(|id| delivery(id, "{}")));
     let answered = orders(&endpoint).handle_all(group, &within(TIME)).await.unwrap();
     assert!(matches!(answered, Outcome::Retry { after: Some(after), .. } if after.as_secs() == 7), "{answered:?}");
@@ -111,7 +111,7 @@ async fn group_is_sent_in_one_lambda_call() {
 
 #[tokio::test]
 async fn binary_body_is_sent_in_base64() {
-    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
     let delivery = delivery("7", &b"\xff\x00"[..]);
     assert_eq!(orders(&endpoint).handle(&delivery, &within(TIME)).await.unwrap(), Outcome::Done);
     let event = event(&mut endpoint).await;
@@ -123,7 +123,7 @@ async fn binary_body_is_sent_in_base64() {
 
 #[tokio::test]
 async fn delivery_id_in_event_changes_only_after_rewind() {
-    let mut endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
     let invoke = orders(&endpoint);
     let mut ids = Vec::new();
     for (attempt, run_before) in [(1, None), (2, None), (1, Some(FencingToken(41)))] {
@@ -145,10 +145,10 @@ async fn function_qualifier_is_sent_only_to_aws() {
         "POST /2015-03-31/functions/arn%3Aaws%3Alambda%3Aus-east-1%3A123456789012%3Afunction%3Aorders/invocations";
     let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     let roots = Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap();
-    let mut lambda = Endpoint::start_tls(&certificate, |_| Reply::of(DONE)).await;
+    let mut lambda = Endpoint::start_tls(&certificate, |_| EndpointReply::of(DONE)).await;
     assert_eq!(call(&at(&lambda.url(), INVOKE, Some(roots))).await, Outcome::Done);
     assert_eq!(lambda.posted().await.line, format!("{PATH}?Qualifier=%24LATEST HTTP/1.1"));
-    let mut emulator = Endpoint::start(|_| Reply::of(DONE)).await;
+    let mut emulator = Endpoint::start(|_| EndpointReply::of(DONE)).await;
     assert_eq!(call(&at(&emulator.url(), INVOKE, None)).await, Outcome::Done);
     assert_eq!(emulator.posted().await.line, format!("{PATH} HTTP/1.1"));
 }
@@ -160,11 +160,11 @@ async fn handler_start_calls_lambda_once() {
         (503, "Lambda answered 503"),
         (403, "the worker may not call the function (403)"),
     ] {
-        let endpoint = Endpoint::start(move |_| Reply::status(status)).await;
+        let endpoint = Endpoint::start(move |_| EndpointReply::status(status)).await;
         assert_eq!(call(&orders(&endpoint)).await, Outcome::unavailable(expected));
         assert_eq!(endpoint.posts(), 1, "{expected}");
     }
-    let endpoint = Endpoint::start(|_| Reply::status(429).with("Retry-After", "3")).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::status(429).with("Retry-After", "3")).await;
     let after = Some(Duration::from_secs(3));
     assert_eq!(call(&orders(&endpoint)).await, Outcome::NotNow { after, error: "the function is throttled".into() });
     assert_eq!(endpoint.posts(), 1);
@@ -174,14 +174,14 @@ async fn handler_start_calls_lambda_once() {
 async fn function_error_header_marks_a_failure() {
     let thrown: &'static [u8] =
         br#"{"errorType": "TypeError", "errorMessage": "order is undefined", "trace": ["at hush"]}"#;
-    let endpoint = Endpoint::start(move |_| Reply::of(thrown).with("X-Amz-Function-Error", "Unhandled")).await;
+    let endpoint = Endpoint::start(move |_| EndpointReply::of(thrown).with("X-Amz-Function-Error", "Unhandled")).await;
     let expected = Outcome::retry("the function failed: TypeError: order is undefined");
     assert_eq!(call(&orders(&endpoint)).await, expected);
 }
 
 #[tokio::test]
 async fn silent_function_yields_unanswered_outcome_before_handler_timeout() {
-    let endpoint = Endpoint::start(|_| Reply::Never).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::Never).await;
     let late = orders(&endpoint).handle(&delivery("7", "{}"), &within(Duration::from_millis(300))).await.unwrap();
     assert_eq!(late, Outcome::unanswered(format!("no answer within 0.3 s from {}, {ORDERS}", endpoint.url())));
     assert_eq!(endpoint.posts(), 1);
@@ -190,7 +190,7 @@ async fn silent_function_yields_unanswered_outcome_before_handler_timeout() {
 #[tokio::test]
 async fn refused_connection_yields_unavailable_and_cut_off_one_unanswered() {
     for half in [&b"HTTP/1.1 200 \r\nContent-Length: 20\r\n\r\n{\"outcome\""[..], b"HTTP/1.1 20", b""] {
-        let endpoint = Endpoint::start(|_| Reply::Raw(half.to_vec())).await;
+        let endpoint = Endpoint::start(|_| EndpointReply::Raw(half.to_vec())).await;
         let invoke = orders(&endpoint);
         let url = endpoint.url();
         let Outcome::Unanswered { after: None, error } = call(&invoke).await else { panic!("the function may run") };
@@ -203,7 +203,7 @@ async fn refused_connection_yields_unavailable_and_cut_off_one_unanswered() {
 
 #[tokio::test]
 async fn oversized_event_is_rejected_without_lambda_call() {
-    let endpoint = Endpoint::start(|_| Reply::of(DONE)).await;
+    let endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
     let invoke = orders(&endpoint);
     // Each quote takes two bytes in JSON.
     let large = delivery("7", "\"".repeat(LIMIT / 2));
@@ -244,13 +244,13 @@ async fn answer_longer_than_lambdas_limit_is_not_read() {
         (LONGEST_ANSWER, Outcome::Done),
         (LONGEST_ANSWER + 1, Outcome::retry("the function's answer is longer than 6291556 bytes")),
     ] {
-        let endpoint = Endpoint::start(move |_| Reply::of(&padded(length))).await;
+        let endpoint = Endpoint::start(move |_| EndpointReply::of(&padded(length))).await;
         assert_eq!(call(&orders(&endpoint)).await, expected, "{length}");
     }
-    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 200 \r\n\r\n".to_vec())).await;
+    let endless = Endpoint::start(|_| EndpointReply::Endless(b"HTTP/1.1 200 \r\n\r\n".to_vec())).await;
     let expected = Outcome::retry("the function's answer is longer than 6291556 bytes");
     assert_eq!(call(&orders(&endless)).await, expected);
-    let endless = Endpoint::start(|_| Reply::Endless(b"HTTP/1.1 503 \r\n\r\n".to_vec())).await;
+    let endless = Endpoint::start(|_| EndpointReply::Endless(b"HTTP/1.1 503 \r\n\r\n".to_vec())).await;
     assert_eq!(call(&orders(&endless)).await, Outcome::unavailable("Lambda answered 503"));
 }
 

@@ -3,7 +3,7 @@
 use super::InvalidSchedule;
 
 /// A field of a cron expression, with what its unit is called and how many values it has.
-pub(super) struct Field {
+pub(super) struct CronField {
     unit: &'static str,
     longer: &'static str,
     first: u32,
@@ -11,15 +11,15 @@ pub(super) struct Field {
     has_rate: bool,
 }
 
-pub(super) const FIELDS: [Field; 5] = [
-    Field { unit: "minutes", longer: "hour", first: 0, count: 60, has_rate: true },
-    Field { unit: "hours", longer: "day", first: 0, count: 24, has_rate: true },
-    Field { unit: "days", longer: "month", first: 1, count: 31, has_rate: true },
-    Field { unit: "months", longer: "year", first: 1, count: 12, has_rate: false },
-    Field { unit: "weekdays", longer: "week", first: 0, count: 7, has_rate: false },
+pub(super) const FIELDS: [CronField; 5] = [
+    CronField { unit: "minutes", longer: "hour", first: 0, count: 60, has_rate: true },
+    CronField { unit: "hours", longer: "day", first: 0, count: 24, has_rate: true },
+    CronField { unit: "days", longer: "month", first: 1, count: 31, has_rate: true },
+    CronField { unit: "months", longer: "year", first: 1, count: 12, has_rate: false },
+    CronField { unit: "weekdays", longer: "week", first: 0, count: 7, has_rate: false },
 ];
 
-impl Field {
+impl CronField {
     /// Refuses a step that means another period than it seems to: `*/90` in minutes is due once an hour, and `*/45`
     /// after 45 and 15 minutes in turn.
     pub(super) fn check(&self, expression: &str, text: &str) -> Result<(), InvalidSchedule> {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use super::{
     Encoding, Headers, Proof, Provider, Request, RsaKey, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     public_key::{self},
-    rule::{Example, Kind, Line, Rule},
+    rule::{EntityKind, Example, Rule, RuleLine},
 };
 use crate::time::Timestamp;
 
@@ -29,9 +29,13 @@ fn key(secret: &Secret) -> Option<RsaKey> {
     RsaKey::in_pem(secret.expose())
 }
 
-const LINES: &[Line] = &[
-    Line { families: &[], places: &["/data/order/entity_id", "/order/entity_id"], kind: Kind::Named("order") },
-    Line {
+const LINES: &[RuleLine] = &[
+    RuleLine {
+        families: &[],
+        places: &["/data/order/entity_id", "/order/entity_id"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
         families: &[],
         places: &[
             "/data/invoice/order_id",
@@ -41,7 +45,7 @@ const LINES: &[Line] = &[
             "/shipment/order_id",
             "/creditmemo/order_id",
         ],
-        kind: Kind::Named("order"),
+        kind: EntityKind::Named("order"),
     },
 ];
 
@@ -90,7 +94,7 @@ const FACTS: Facts = Facts {
              enabled and a key pair generated",
     signing: None,
     signature: "`x-adobe-commerce-webhook-signature`: base64 RSA-SHA256 of the body or of its base64",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
@@ -139,8 +143,8 @@ pub(super) mod tests {
     use crate::providers::public_key::tests::{PRIVATE, PUBLIC};
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row {
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow {
             name: "adobe-commerce",
             secrets: [include_str!("../tests/rsa-private.pem"), include_str!("../tests/rsa-another.pem")],
             secret_of: None,

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::{
     Address, Described, Encoding, Keys, Proof, Provider, Published, Request, RsaKey, Secret, Unverified, describe,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
     tables,
 };
 use crate::time::Timestamp;
@@ -33,17 +33,21 @@ const RECIPIENT: &[&str] = &["/recipientclientid", "/recipient_client_id"];
 
 /// The locations of the entity's id in Adobe Commerce's events. Each event reports a saved object. The
 /// object is an order, belongs to an order and holds the order's id, or is an entity of its own.
-const LINES: &[Line] = &[
-    Line {
+const LINES: &[RuleLine] = &[
+    RuleLine {
         families: &["sales_order"],
         places: &["/data/value/entity_id", "/data/value/id", "/event/data/value/entity_id"],
-        kind: Kind::Named("order"),
+        kind: EntityKind::Named("order"),
     },
-    Line { families: &[], places: &["/data/value/order_id", "/event/data/value/order_id"], kind: Kind::Named("order") },
-    Line {
+    RuleLine {
+        families: &[],
+        places: &["/data/value/order_id", "/event/data/value/order_id"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
         families: &[],
         places: &["/data/value/entity_id", "/data/value/id", "/event/data/value/entity_id"],
-        kind: Kind::Family,
+        kind: EntityKind::Family,
     },
 ];
 
@@ -84,7 +88,7 @@ const FACTS: Facts = Facts {
     signature: "`x-adobe-digital-signature-1` and `-2`: base64 RSA-SHA256 of the body, each under its own key. One \
                 valid signature is enough. `x-adobe-public-key1-path` and `x-adobe-public-key2-path` name the \
                 keys. Ingest fetches them from `static.adobeioevents.com` only",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
@@ -191,7 +195,7 @@ pub(super) mod tests {
     use super::*;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
+    pub fn rows() -> Vec<ProviderRow> {
         vec![]
     }
 

@@ -7,9 +7,9 @@
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::{self, HmacKey},
 };
 use crate::time::Timestamp;
 
@@ -35,11 +35,15 @@ fn claimed(headers: &Headers) -> Option<(&'static str, Vec<Vec<u8>>)> {
     Some((FORMER, value.trim().strip_prefix("hmac-sha256=").map(both).unwrap_or_default()))
 }
 
-const LINES: &[Line] = &[
-    Line { families: &[], places: &["/msg/order_id"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/msg/tracking_number"], kind: Kind::Named("tracking") },
-    Line { families: &[], places: &["/data/order/external_id", "/data/order/id"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/data/id"], kind: Kind::Family },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &[], places: &["/msg/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &[], places: &["/msg/tracking_number"], kind: EntityKind::Named("tracking") },
+    RuleLine {
+        families: &[],
+        places: &["/data/order/external_id", "/data/order/id"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::Family },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -74,7 +78,7 @@ const FACTS: Facts = Facts {
     signing: None,
     signature: "`aftership-hmac-sha256`: base64 HMAC-SHA256 of the body. Returns and warranty: \
                 `as-signature-hmac-sha256`, formerly `am-webhook-signature: hmac-sha256=…`",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: None,
@@ -97,7 +101,7 @@ impl Provider for AfterShip {
         if claimed.is_empty() {
             return Err(Unverified::malformed(name));
         }
-        signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &claimed)?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(HmacKey::of), &[request.body], &claimed)?;
         Ok(Proof::DELIVERY)
     }
 
@@ -106,7 +110,7 @@ impl Provider for AfterShip {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = Key::of(secret) else { return Vec::new() };
+        let Some(key) = HmacKey::of(secret) else { return Vec::new() };
         let signature = Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body]));
         vec![match [TRACKING, RETURNS, FORMER].into_iter().find(|name| headers.get(name).is_some()) {
             Some(FORMER) => (FORMER.to_owned(), format!("hmac-sha256={signature}")),
@@ -121,8 +125,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { name: "aftership", header: Some("aftership-hmac-sha256".into()), ..PLAIN }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { name: "aftership", header: Some("aftership-hmac-sha256".into()), ..PLAIN }]
     }
 
     #[rustfmt::skip]

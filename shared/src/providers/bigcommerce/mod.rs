@@ -10,29 +10,29 @@ use std::time::Duration;
 use super::{
     Secret,
     facts::{Facts, IdPart, Payload, Reads, Resolution},
-    rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::{self, HmacKey},
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
 pub(super) const BIGCOMMERCE: Scheme = Scheme { key, objection: signature::no_key, reads: READS };
 
 fn key(secret: &Secret) -> Option<SchemeKey> {
-    Key::of(secret).map(SchemeKey::Shared)
+    HmacKey::of(secret).map(SchemeKey::Shared)
 }
 
 /// The locations of the entity's id in BigCommerce's events, from its table of events. A cart that
 /// became an order stays a separate entity, because the cart's other events do not name the order.
-const LINES: &[Line] = &[
-    Line {
+const LINES: &[RuleLine] = &[
+    RuleLine {
         families: &["store/order", "store/order/refund", "store/order/message"],
         places: &["/data/id"],
-        kind: Kind::Named("order"),
+        kind: EntityKind::Named("order"),
     },
-    Line { families: &["store/order/transaction"], places: &["/data/order_id"], kind: Kind::Named("order") },
-    Line { families: &["store/order/metafield"], places: &["/data/resource_id"], kind: Kind::Named("order") },
-    Line { families: &["store/shipment"], places: &["/data/orderId"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/data/id"], kind: Kind::At("/data/type") },
+    RuleLine { families: &["store/order/transaction"], places: &["/data/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["store/order/metafield"], places: &["/data/resource_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["store/shipment"], places: &["/data/orderId"], kind: EntityKind::Named("order") },
+    RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::At("/data/type") },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -102,8 +102,8 @@ pub(super) mod tests {
         time::Timestamp,
     };
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { name: "bigcommerce", ..scheme() }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { name: "bigcommerce", ..scheme() }]
     }
 
     #[rustfmt::skip]

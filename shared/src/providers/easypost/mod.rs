@@ -8,10 +8,10 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::{
     Encoding, Secret, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     preset::Preset,
-    rule::{Example, Kind, Line, Rule},
-    signature::Key,
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::HmacKey,
 };
 
 pub(super) static EASYPOST: Preset = Preset { signing: SIGNING, reads: READS, key, ..Preset::PLAIN };
@@ -23,11 +23,12 @@ const SIGNING: Signing = Signing {
     ..Signing::BODY
 };
 
-fn key(secret: &Secret) -> Option<Key> {
-    secret.text().map_or_else(|| Key::of(secret), |text| Key::new(text.nfkd().collect::<String>()))
+fn key(secret: &Secret) -> Option<HmacKey> {
+    secret.text().map_or_else(|| HmacKey::of(secret), |text| HmacKey::new(text.nfkd().collect::<String>()))
 }
 
-const LINES: &[Line] = &[Line { families: &[], places: &["/result/id", "/result/tracking_code"], kind: Kind::Family }];
+const LINES: &[RuleLine] =
+    &[RuleLine { families: &[], places: &["/result/id", "/result/tracking_code"], kind: EntityKind::Family }];
 
 pub(super) const RULE: Rule = Rule {
     examples: &[
@@ -69,7 +70,7 @@ const FACTS: Facts = Facts {
     secret: "the `webhook_secret` that you chose when the webhook was created or updated",
     signing: Some(&SIGNING),
     signature: ", under the secret in Unicode normal form NFKD",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(7)),
@@ -91,8 +92,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row::of("easypost", &SIGNING)]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow::of("easypost", &SIGNING)]
     }
 
     #[rustfmt::skip]

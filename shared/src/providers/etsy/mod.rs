@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{
     Secret,
     facts::{Facts, IdPart, Payload, Reads},
-    rule::{Example, Kind, Line, Rule},
+    rule::{EntityKind, Example, Rule, RuleLine},
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
 
@@ -18,8 +18,11 @@ fn key(secret: &Secret) -> Option<SchemeKey> {
     scheme::key(secret).filter(|key| matches!(key, SchemeKey::Shared(_)))
 }
 
-const LINES: &[Line] =
-    &[Line { families: &[], places: &["/resource_url"], kind: Kind::Inside { word: "order", marks: &["/receipts/"] } }];
+const LINES: &[RuleLine] = &[RuleLine {
+    families: &[],
+    places: &["/resource_url"],
+    kind: EntityKind::Inside { word: "order", marks: &["/receipts/"] },
+}];
 
 pub(super) const RULE: Rule = Rule {
     examples: &[
@@ -75,8 +78,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row {
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow {
             name: "etsy",
             secrets: ["whsec_c2VjcmV0", "whsec_YW5vdGhlcg=="],
             secret_of: Some(encoded),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::{
     Described, Headers, Proof, Provider, Request, Secret, Signing, UNDOCUMENTED_HORIZON, Unverified, describe,
-    event_time, signature::Key,
+    event_time, signature::HmacKey,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -52,7 +52,7 @@ pub struct Generic {
 
 impl Provider for Generic {
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
-        self.signing.verify(request, secrets.iter().filter_map(Key::of))
+        self.signing.verify(request, secrets.iter().filter_map(HmacKey::of))
     }
 
     fn has_retries(&self) -> bool {
@@ -79,7 +79,7 @@ impl Provider for Generic {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        Key::of(secret).map(|key| self.signing.sign(headers, body, &key, now)).unwrap_or_default()
+        HmacKey::of(secret).map(|key| self.signing.sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
@@ -89,9 +89,9 @@ pub(super) mod tests {
     use crate::providers::tests::rows::*;
     use crate::providers::tests::{describe, verify};
 
-    pub fn rows() -> Vec<Row> {
+    pub fn rows() -> Vec<ProviderRow> {
         vec![
-            Row {
+            ProviderRow {
                 name: "generic",
                 generic: "header = 'x-a'\nhash = 'sha1'\nencoding = 'hex'\nprefix = 'sha1='",
                 header: Some("x-a".into()),
@@ -99,13 +99,13 @@ pub(super) mod tests {
                 more: "00",
                 ..PLAIN
             },
-            Row {
+            ProviderRow {
                 name: "generic",
                 generic: "header = 'x-a'\nhash = 'sha512'\nencoding = 'base64'\nseparator = ' '\nentity = '/a'\ntopic = 'x-b'",
                 header: Some("x-a".into()),
                 ..PLAIN
             },
-            Row {
+            ProviderRow {
                 name: "generic",
                 generic: "header = 'x-a'\nhash = 'sha256'\nencoding = 'hex'\nseparator = ','\nprefix = 'v1='\n\
                   timestamp_prefix = 't='\nsigned = '{timestamp}.{header:x-b}.{body}'\nevent_time = ['/a', 'x-b']",
@@ -209,7 +209,8 @@ pub(super) mod tests {
     fn signed_time_may_be_date_or_milliseconds() {
         let generic = generic(STAMPED);
         for time in ["2026-01-05T14:01:40Z", "1767621700000"] {
-            let mac = generic.signing.hash.hmac(&Key::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
+            let mac =
+                generic.signing.hash.hmac(&HmacKey::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
             let signature = format!("v1,{}", generic.signing.encoding.encode(&mac));
             let headers = [("x-id", "msg_1"), ("x-time", time), ("x-signature", signature.as_str())];
             assert_eq!(verify(&generic, &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");

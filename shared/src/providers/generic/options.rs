@@ -122,9 +122,9 @@ impl TryFrom<String> for ValueLocation {
 }
 
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
-    struct OneOrMore;
+    struct ValueLocationsVisitor;
 
-    impl<'de> serde::de::Visitor<'de> for OneOrMore {
+    impl<'de> serde::de::Visitor<'de> for ValueLocationsVisitor {
         type Value = Vec<ValueLocation>;
 
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -144,7 +144,7 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueL
         }
     }
 
-    places.deserialize_any(OneOrMore)
+    places.deserialize_any(ValueLocationsVisitor)
 }
 
 impl TryFrom<GenericOptions> for Generic {

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use super::{
     Address, Encoding, Keys, Proof, Provider, Published, Request, Secret, Uncertified, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
 };
 use crate::time::Timestamp;
 
@@ -44,24 +44,32 @@ const LINKS: &[&str] =
 /// The locations of the entity's id in PayPal's events. Captures name their order among the related ids
 /// or in a link; a refund names only its capture. A payment of a subscription has no
 /// `parent_payment`, and its refund names only the sale.
-const LINES: &[Line] = &[
-    Line { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: Kind::Named("order") },
-    Line {
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &["CHECKOUT.ORDER"], places: &["/resource/id"], kind: EntityKind::Named("order") },
+    RuleLine {
         families: &[],
         places: &["/resource/supplementary_data/related_ids/order_id", "/resource/order_id"],
-        kind: Kind::Named("order"),
+        kind: EntityKind::Named("order"),
     },
-    Line { families: CAPTURES, places: LINKS, kind: Kind::Inside { word: "order", marks: &["/v2/checkout/orders/"] } },
-    Line {
+    RuleLine {
+        families: CAPTURES,
+        places: LINKS,
+        kind: EntityKind::Inside { word: "order", marks: &["/v2/checkout/orders/"] },
+    },
+    RuleLine {
         families: CAPTURES,
         places: &["/resource/supplementary_data/related_ids/capture_id", "/resource/capture_id"],
-        kind: Kind::Named("capture"),
+        kind: EntityKind::Named("capture"),
     },
-    Line { families: CAPTURES, places: LINKS, kind: Kind::Inside { word: "capture", marks: &["/payments/captures/"] } },
-    Line { families: &["PAYMENT.SALE"], places: &["/resource/parent_payment"], kind: Kind::Named("payment") },
-    Line { families: &["PAYMENT.SALE"], places: &["/resource/sale_id"], kind: Kind::Named("sale") },
-    Line { families: &["CUSTOMER.DISPUTE"], places: &["/resource/dispute_id"], kind: Kind::Named("dispute") },
-    Line { families: &[], places: &["/resource/id"], kind: Kind::At("/resource_type") },
+    RuleLine {
+        families: CAPTURES,
+        places: LINKS,
+        kind: EntityKind::Inside { word: "capture", marks: &["/payments/captures/"] },
+    },
+    RuleLine { families: &["PAYMENT.SALE"], places: &["/resource/parent_payment"], kind: EntityKind::Named("payment") },
+    RuleLine { families: &["PAYMENT.SALE"], places: &["/resource/sale_id"], kind: EntityKind::Named("sale") },
+    RuleLine { families: &["CUSTOMER.DISPUTE"], places: &["/resource/dispute_id"], kind: EntityKind::Named("dispute") },
+    RuleLine { families: &[], places: &["/resource/id"], kind: EntityKind::At("/resource_type") },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -119,7 +127,7 @@ const FACTS: Facts = Facts {
     signature: "`paypal-transmission-sig`: base64 RSA-SHA256 of transmission id, transmission time, webhook id and \
                 the body's CRC-32 in decimal, separated by vertical bars. The key is that of the certificate that \
                 `paypal-cert-url` names. Ingest fetches the certificate from PayPal's hosts only",
-    signed: Signed { headers: &[ID, TIME], by_checksum: true, ..Signed::BODY },
+    signed: SignedParts { headers: &[ID, TIME], by_checksum: true, ..SignedParts::BODY },
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: None,
@@ -226,8 +234,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { name: "paypal", header: Some("paypal-transmission-sig".into()), ..PUBLISHED }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { name: "paypal", header: Some("paypal-transmission-sig".into()), ..PUBLISHED }]
     }
 
     #[rustfmt::skip]

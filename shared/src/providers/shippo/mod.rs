@@ -8,9 +8,9 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::{self, HmacKey},
     token,
 };
 use crate::time::Timestamp;
@@ -24,11 +24,11 @@ const SIGNING: Signing = Signing { header: Cow::Borrowed("Shippo-Auth-Signature"
 
 /// The locations of the entity's id in Shippo's events. A parcel whose label was bought outside
 /// Shippo has no transaction, so its tracking number identifies it.
-const LINES: &[Line] = &[
-    Line { families: &["transaction"], places: &["/data/object_id"], kind: Kind::Named("transaction") },
-    Line { families: &["track"], places: &["/data/transaction"], kind: Kind::Named("transaction") },
-    Line { families: &["track"], places: &["/data/tracking_number"], kind: Kind::Named("tracking") },
-    Line { families: &[], places: &["/data/object_id"], kind: Kind::Family },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &["transaction"], places: &["/data/object_id"], kind: EntityKind::Named("transaction") },
+    RuleLine { families: &["track"], places: &["/data/transaction"], kind: EntityKind::Named("transaction") },
+    RuleLine { families: &["track"], places: &["/data/tracking_number"], kind: EntityKind::Named("tracking") },
+    RuleLine { families: &[], places: &["/data/object_id"], kind: EntityKind::Family },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -64,7 +64,7 @@ const FACTS: Facts = Facts {
     secret: "the HMAC secret that Shippo gives you on request, or a token of your own in the URL, `?token=…`",
     signing: Some(&SIGNING),
     signature: ". With a token in the URL instead, nothing is signed",
-    signed: Signed { time: true, ..Signed::BODY },
+    signed: SignedParts { time: true, ..SignedParts::BODY },
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(3)),
@@ -86,7 +86,7 @@ impl Provider for Shippo {
         if request.headers.get(SIGNATURE).is_none() && token::is_sent(request.headers) {
             return token::check(request.headers, secrets).map(|()| Proof::DELIVERY);
         }
-        SIGNING.verify(request, secrets.iter().filter_map(Key::of))
+        SIGNING.verify(request, secrets.iter().filter_map(HmacKey::of))
     }
 
     fn reads(&self) -> Option<&Reads> {
@@ -94,7 +94,7 @@ impl Provider for Shippo {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        Key::of(secret).map(|key| SIGNING.sign(headers, body, &key, now)).unwrap_or_default()
+        HmacKey::of(secret).map(|key| SIGNING.sign(headers, body, &key, now)).unwrap_or_default()
     }
 }
 
@@ -104,8 +104,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row::of("shippo", &SIGNING)]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow::of("shippo", &SIGNING)]
     }
 
     #[rustfmt::skip]

@@ -6,18 +6,18 @@
 
 use super::{
     Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Signed},
-    rule::{Example, Kind, Line, Rule},
+    facts::{Facts, IdPart, Payload, Reads, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
     token,
 };
 
 #[derive(Debug)]
 pub(super) struct ShipStationV1;
 
-const LINES: &[Line] = &[Line {
+const LINES: &[RuleLine] = &[RuleLine {
     families: &[],
     places: &["/resource_url"],
-    kind: Kind::Inside { word: "batch", marks: &["importBatch=", "batchId="] },
+    kind: EntityKind::Inside { word: "batch", marks: &["importBatch=", "batchId="] },
 }];
 
 pub(super) const RULE: Rule = Rule {
@@ -51,7 +51,7 @@ const FACTS: Facts = Facts {
     secret: "a token of your own in the URL, `…/webhooks/NAME?token=…`",
     signing: None,
     signature: "none; the token in the URL",
-    signed: Signed { body: false, ..Signed::BODY },
+    signed: SignedParts { body: false, ..SignedParts::BODY },
     payload: Payload::Reference,
     resolution: None,
     deadline: None,
@@ -85,8 +85,8 @@ impl Provider for ShipStationV1 {
 pub(super) mod tests {
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { name: "shipstation-v1", signs_body: false, ..PLAIN }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { name: "shipstation-v1", signs_body: false, ..PLAIN }]
     }
 
     #[rustfmt::skip]

@@ -7,9 +7,9 @@
 
 use super::{
     Address, Encoding, Keys, Proof, Provider, Published, Request, RsaKey, Secret, Unverified, event_time,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     json::{self},
-    rule::{Example, Kind, Line, Rule},
+    rule::{EntityKind, Example, Rule, RuleLine},
 };
 use crate::time::Timestamp;
 
@@ -26,12 +26,12 @@ const MOST_KEYS: usize = 16;
 
 /// The locations of the entity's id in ShipStation's events. Most events hold only a URL that
 /// returns their object.
-const LINES: &[Line] = &[
-    Line { families: &[], places: &["/data/shipment_id"], kind: Kind::Named("shipment") },
-    Line { families: &[], places: &["/data/label_id"], kind: Kind::Named("label") },
-    Line { families: &[], places: &["/data/tracking_number"], kind: Kind::Named("tracking") },
-    Line { families: &[], places: &["/data/batch_id", "/batch_id"], kind: Kind::Named("batch") },
-    Line { families: &[], places: &["/resource_url"], kind: Kind::Family },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &[], places: &["/data/shipment_id"], kind: EntityKind::Named("shipment") },
+    RuleLine { families: &[], places: &["/data/label_id"], kind: EntityKind::Named("label") },
+    RuleLine { families: &[], places: &["/data/tracking_number"], kind: EntityKind::Named("tracking") },
+    RuleLine { families: &[], places: &["/data/batch_id", "/batch_id"], kind: EntityKind::Named("batch") },
+    RuleLine { families: &[], places: &["/resource_url"], kind: EntityKind::Family },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -69,7 +69,7 @@ const FACTS: Facts = Facts {
     signing: None,
     signature: "`x-shipengine-rsa-sha256-signature`: base64 RSA-SHA256 of `x-shipengine-timestamp`, a dot and the \
                 body, under the key of `api.shipengine.com/jwks` that `x-shipengine-rsa-sha256-key-id` names",
-    signed: Signed { headers: &[TIME], time: true, ..Signed::BODY },
+    signed: SignedParts { headers: &[TIME], time: true, ..SignedParts::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Seconds),
     deadline: None,
@@ -140,8 +140,8 @@ pub(super) mod tests {
     use crate::providers::NoKeys;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row {
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow {
             name: "shipstation-v2",
             header: Some("x-shipengine-rsa-sha256-signature".into()),
             signs_time: true,

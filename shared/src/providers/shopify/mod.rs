@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::{
     Described, Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified, describe,
-    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{self, Example, Kind, Line, Rule},
-    signature::{self, Key},
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{self, EntityKind, Example, Rule, RuleLine},
+    signature::{self, HmacKey},
     tables,
 };
 use crate::time::Timestamp;
@@ -31,9 +31,13 @@ fn header<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
 /// The locations of the entity's id in Shopify's events. An `orders/edited` event holds only the edit,
 /// which names the order. A return names its order too. Privacy requests name the customer and the shop
 /// only in the body.
-const LINES: &[Line] = &[
-    Line { families: &["orders"], places: &["/id", "/order_edit/order_id", "/order_id"], kind: Kind::Named("order") },
-    Line {
+const LINES: &[RuleLine] = &[
+    RuleLine {
+        families: &["orders"],
+        places: &["/id", "/order_edit/order_id", "/order_id"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
         families: &[
             "fulfillments",
             "refunds",
@@ -43,12 +47,12 @@ const LINES: &[Line] = &[
             "disputes",
         ],
         places: &["/order_id"],
-        kind: Kind::Named("order"),
+        kind: EntityKind::Named("order"),
     },
-    Line { families: &["returns"], places: &["/order/id"], kind: Kind::Named("order") },
-    Line { families: &["customers"], places: &["/id", "/customer/id"], kind: Kind::Family },
-    Line { families: &["shop"], places: &["/id", "/shop_id"], kind: Kind::Family },
-    Line { families: &[], places: &["/id"], kind: Kind::Family },
+    RuleLine { families: &["returns"], places: &["/order/id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["customers"], places: &["/id", "/customer/id"], kind: EntityKind::Family },
+    RuleLine { families: &["shop"], places: &["/id", "/shop_id"], kind: EntityKind::Family },
+    RuleLine { families: &[], places: &["/id"], kind: EntityKind::Family },
 ];
 
 const fn example(topic: &'static str, body: &'static str, entity: &'static str) -> Example {
@@ -111,7 +115,7 @@ const FACTS: Facts = Facts {
              Notifications → Webhooks*. Shopify may take up to an hour to use a new client secret",
     signing: None,
     signature: "`X-Shopify-Hmac-Sha256`, or `Shopify-Hmac-Sha256` for newer events: base64 HMAC-SHA256 of the body",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(5)),
@@ -133,7 +137,7 @@ const FACTS: Facts = Facts {
 fn entity(request: Request<'_>, family: &str) -> Option<String> {
     let found = rule::find(LINES, family, request.body).or_else(|| {
         let id = header(request.headers, "resource-id")?;
-        Some(rule::Found { kind: describe::is_known(family).then(|| family.to_owned()), id: id.to_owned() })
+        Some(rule::FoundEntity { kind: describe::is_known(family).then(|| family.to_owned()), id: id.to_owned() })
     })?;
     let is_order = found.id.starts_with("gid://shopify/Order/");
     let kind = if is_order { Some("order") } else { found.kind.as_deref() };
@@ -156,7 +160,7 @@ impl Provider for Shopify {
         let sent = SIGNATURES.iter().find_map(|name| Some((*name, request.headers.get(name)?)));
         let (name, claimed) = sent.ok_or_else(|| Unverified::Missing(SIGNATURES[1].into()))?;
         let claimed = Encoding::Base64.read(name, claimed)?;
-        signature::check(HashName::Sha256, secrets.iter().filter_map(Key::of), &[request.body], &[claimed])?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(HmacKey::of), &[request.body], &[claimed])?;
         Ok(Proof::DELIVERY)
     }
 
@@ -177,7 +181,7 @@ impl Provider for Shopify {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let Some(key) = Key::of(secret) else { return Vec::new() };
+        let Some(key) = HmacKey::of(secret) else { return Vec::new() };
         let is_newer = headers.iter().any(|(name, _)| name.starts_with("shopify-"));
         let name = SIGNATURES[if is_newer { 0 } else { 1 }];
         vec![(name.to_owned(), Encoding::Base64.encode(&HashName::Sha256.hmac(&key, &[body])))]
@@ -190,8 +194,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { name: "shopify", header: Some("x-shopify-hmac-sha256".into()), ..PLAIN }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { name: "shopify", header: Some("x-shopify-hmac-sha256".into()), ..PLAIN }]
     }
 
     #[rustfmt::skip]

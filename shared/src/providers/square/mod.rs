@@ -8,9 +8,9 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Part, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
-    signature::Key,
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::HmacKey,
 };
 use crate::time::Timestamp;
 
@@ -26,12 +26,12 @@ const SIGNATURE: &str = "x-square-hmacsha256-signature";
 
 /// The locations of the entity's id in Square's events. An object without an order, such as a
 /// payment taken without one, is its own entity.
-const LINES: &[Line] = &[
-    Line { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: Kind::Named("order") },
-    Line { families: &["payment"], places: &["/data/object/payment/order_id"], kind: Kind::Named("order") },
-    Line { families: &["refund"], places: &["/data/object/refund/order_id"], kind: Kind::Named("order") },
-    Line { families: &["invoice"], places: &["/data/object/invoice/order_id"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/data/id"], kind: Kind::Family },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["payment"], places: &["/data/object/payment/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["refund"], places: &["/data/object/refund/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &["invoice"], places: &["/data/object/invoice/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::Family },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -77,7 +77,7 @@ const FACTS: Facts = Facts {
     secret: "the subscription's signature key: *Webhooks → Subscriptions → Endpoint details → Signature key*",
     signing: None,
     signature: "`x-square-hmacsha256-signature`: base64 HMAC-SHA256 of the notification URL followed by the body",
-    signed: Signed { url: true, ..Signed::BODY },
+    signed: SignedParts { url: true, ..SignedParts::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Milliseconds),
     deadline: Some(Duration::from_secs(10)),
@@ -100,8 +100,8 @@ impl Square {
         Signing { header: Cow::Borrowed(SIGNATURE), signed: parts.into(), ..Signing::BODY }
     }
 
-    fn key(&self, secret: &Secret) -> Option<Key> {
-        Key::of(secret).filter(|_| !self.url.is_empty())
+    fn key(&self, secret: &Secret) -> Option<HmacKey> {
+        HmacKey::of(secret).filter(|_| !self.url.is_empty())
     }
 }
 
@@ -132,8 +132,8 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row {
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow {
             name: "square",
             url: Some("https://hooks.example.com/webhooks/square"),
             header: Some("x-square-hmacsha256-signature".into()),

@@ -14,10 +14,10 @@ use bytes::Bytes;
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     public_key::Ed25519,
-    rule::{Kind, Line, Rule},
-    signature::{self, Key},
+    rule::{EntityKind, Rule, RuleLine},
+    signature::{self, HmacKey},
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -38,7 +38,7 @@ pub(super) const STANDARD_WEBHOOKS: Scheme = Scheme {
 };
 
 pub(super) enum SchemeKey {
-    Shared(Key),
+    Shared(HmacKey),
     /// A public key, or in samples and tests a key pair. Otherwise only the sender has the private key.
     Pair(Ed25519),
 }
@@ -46,7 +46,7 @@ pub(super) enum SchemeKey {
 /// Derives the key from `secret`. The prefix `whsec_` is optional, as in the libraries of Standard
 /// Webhooks. A secret `whsk_…` is a private key, for samples and tests.
 pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
-    let Some(secret) = secret.text() else { return Key::of(secret).map(SchemeKey::Shared) };
+    let Some(secret) = secret.text() else { return HmacKey::of(secret).map(SchemeKey::Shared) };
     let bytes = |text| STANDARD.decode(text).ok();
     if let Some(public) = secret.strip_prefix("whpk_") {
         return Ed25519::public(bytes(public)?).map(SchemeKey::Pair);
@@ -54,7 +54,7 @@ pub(super) fn key(secret: &Secret) -> Option<SchemeKey> {
     if let Some(private) = secret.strip_prefix("whsk_") {
         return Ed25519::private(&bytes(private)?).map(SchemeKey::Pair);
     }
-    Key::new(bytes(secret.strip_prefix("whsec_").unwrap_or(secret))?).map(SchemeKey::Shared)
+    HmacKey::new(bytes(secret.strip_prefix("whsec_").unwrap_or(secret))?).map(SchemeKey::Shared)
 }
 
 pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base64; if the sender uses the secret's text \
@@ -63,26 +63,31 @@ pub(super) const NO_KEY: &str = "it is not `whsec_` and the key's bytes in base6
 /// The names of a request's three headers: all begin with `webhook-`, or all with `svix-`. If a request
 /// could mix both, a forger could combine a signed header with an unsigned one.
 #[derive(Clone, Copy)]
-struct Names {
+struct HeaderNames {
     id: &'static str,
     timestamp: &'static str,
     signature: &'static str,
 }
 
-const NAMES: Names = Names { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
-const ALIASES: Names = Names { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
+const NAMES: HeaderNames =
+    HeaderNames { id: "webhook-id", timestamp: "webhook-timestamp", signature: "webhook-signature" };
+const ALIASES: HeaderNames = HeaderNames { id: "svix-id", timestamp: "svix-timestamp", signature: "svix-signature" };
 
-fn names(headers: &Headers) -> Names {
-    let has_any =
-        |names: Names| [names.id, names.timestamp, names.signature].iter().any(|name| headers.get(name).is_some());
+fn names(headers: &Headers) -> HeaderNames {
+    let has_any = |names: HeaderNames| {
+        [names.id, names.timestamp, names.signature].iter().any(|name| headers.get(name).is_some())
+    };
     if !has_any(NAMES) && has_any(ALIASES) { ALIASES } else { NAMES }
 }
 
 /// The two headers that may hold a delivery's id. In a verified request, one of them is not empty.
 pub(super) const IDS: &[&str] = &[NAMES.id, ALIASES.id];
 
-pub(super) const SIGNED: Signed =
-    Signed { headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp], time: true, ..Signed::BODY };
+pub(super) const SIGNED: SignedParts = SignedParts {
+    headers: &[NAMES.id, NAMES.timestamp, ALIASES.id, ALIASES.timestamp],
+    time: true,
+    ..SignedParts::BODY
+};
 
 /// The maximum number of Ed25519 signatures of a request that are tried. Each try costs a pass over the
 /// body.
@@ -151,7 +156,7 @@ pub(crate) fn sign_pieces(
         SchemeKey::Shared(key) => Some(key),
         SchemeKey::Pair(_) => None,
     };
-    let keys: Vec<Key> = secrets.iter().filter_map(shared).collect();
+    let keys: Vec<HmacKey> = secrets.iter().filter_map(shared).collect();
     let time = signature::seconds_text(now);
     let signed = std::iter::once(format!("{id}.{time}.").into()).chain(body);
     let signatures = signature::hmacs_of_pieces(&keys, signed);
@@ -162,9 +167,9 @@ pub(crate) fn sign_pieces(
 
 /// The usual locations of the entity's id. Standard Webhooks lets each sender choose the form of the
 /// body.
-const LINES: &[Line] = &[
-    Line { families: &[], places: &["/data/order_id", "/data/order/id"], kind: Kind::Named("order") },
-    Line { families: &[], places: &["/data/id"], kind: Kind::Family },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &[], places: &["/data/order_id", "/data/order/id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::Family },
 ];
 
 /// The usual locations of an event's fields. Standard Webhooks lets each sender choose the form of the
@@ -223,15 +228,15 @@ pub(super) mod tests {
     use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
-    pub fn rows() -> Vec<Row> {
+    pub fn rows() -> Vec<ProviderRow> {
         vec![
-            Row {
+            ProviderRow {
                 name: "standard-webhooks",
                 secrets: ["whsec_c2VjcmV0", "whsec_YW5vdGhlcg=="],
                 secret_of: Some(encoded),
                 ..scheme()
             },
-            Row {
+            ProviderRow {
                 name: "standard-webhooks",
                 // The seeds of RFC 8032, section 7.1, tests 2 and 1.
                 secrets: [

@@ -10,10 +10,10 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Request, Secret, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, Signed},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     json::pointer,
     preset::Preset,
-    rule::{Example, Kind, Line, Rule},
+    rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self},
 };
 
@@ -42,7 +42,7 @@ const FACTS: Facts = Facts {
     secret: "the endpoint's signing secret, including `whsec_`: *Developers → Webhooks*, or the CLI's `stripe listen`",
     signing: Some(&SIGNING),
     signature: "; several `v1` during a rotation",
-    signed: Signed { time: true, ..Signed::BODY },
+    signed: SignedParts { time: true, ..SignedParts::BODY },
     payload: Payload::Depends,
     resolution: Some(Resolution::Seconds),
     deadline: None,
@@ -76,13 +76,17 @@ const PAYMENT_INTENT: &[&str] = &[
 
 /// The locations of the entity's id in Stripe's events. A thin event holds only the kind, the id and
 /// the URL of its object.
-const LINES: &[Line] = &[
-    Line { families: &[], places: &["/data/object/metadata/order_id"], kind: Kind::Named("order") },
-    Line { families: &[], places: PAYMENT_INTENT, kind: Kind::Named("payment_intent") },
-    Line { families: &["invoice_payment"], places: &["/data/object/payment/charge"], kind: Kind::Named("charge") },
-    Line { families: &["invoice_payment"], places: &["/data/object/invoice"], kind: Kind::Named("invoice") },
-    Line { families: &[], places: &["/data/object/id"], kind: Kind::At("/data/object/object") },
-    Line { families: &[], places: &["/related_object/id"], kind: Kind::At("/related_object/type") },
+const LINES: &[RuleLine] = &[
+    RuleLine { families: &[], places: &["/data/object/metadata/order_id"], kind: EntityKind::Named("order") },
+    RuleLine { families: &[], places: PAYMENT_INTENT, kind: EntityKind::Named("payment_intent") },
+    RuleLine {
+        families: &["invoice_payment"],
+        places: &["/data/object/payment/charge"],
+        kind: EntityKind::Named("charge"),
+    },
+    RuleLine { families: &["invoice_payment"], places: &["/data/object/invoice"], kind: EntityKind::Named("invoice") },
+    RuleLine { families: &[], places: &["/data/object/id"], kind: EntityKind::At("/data/object/object") },
+    RuleLine { families: &[], places: &["/related_object/id"], kind: EntityKind::At("/related_object/type") },
 ];
 
 pub(super) const RULE: Rule = Rule {
@@ -138,8 +142,8 @@ pub(super) mod tests {
     use crate::providers::tests::rows::*;
     use crate::{protocol::entity::DeliveryId, providers::tests};
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row { secrets: ["whsec_one", "whsec_two"], ..Row::of("stripe", &SIGNING) }]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow { secrets: ["whsec_one", "whsec_two"], ..ProviderRow::of("stripe", &SIGNING) }]
     }
 
     #[rustfmt::skip]

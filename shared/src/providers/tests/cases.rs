@@ -5,7 +5,7 @@ use crate::{
         Headers, Request, Secret, TOLERANCE,
         Unverified::{self, Malformed, Mismatch, Missing, NoToken, Stale},
         Verified,
-        tests::rows::{NOW, ROWS, Row},
+        tests::rows::{NOW, ProviderRow, ROWS},
     },
     time::Timestamp,
 };
@@ -14,18 +14,18 @@ const BODY: &[u8] = br#"{"id":"evt_1","type":"order.updated","data":{"id":900719
 
 const ACCEPTED: Result<Verified, Unverified> = Ok(Verified::Delivery);
 
-fn secrets(row: &Row) -> [Secret; 2] {
+fn secrets(row: &ProviderRow) -> [Secret; 2] {
     row.secrets.map(Secret::new)
 }
 
-fn signed() -> impl Iterator<Item = (&'static Row, Headers, [Secret; 2])> {
+fn signed() -> impl Iterator<Item = (&'static ProviderRow, Headers, [Secret; 2])> {
     ROWS.iter().map(|row| {
         let secrets = secrets(row);
         (row, row.signed(BODY, &secrets[0]), secrets)
     })
 }
 
-fn in_a_header() -> impl Iterator<Item = (&'static Row, Headers, &'static str, String, [Secret; 2])> {
+fn in_a_header() -> impl Iterator<Item = (&'static ProviderRow, Headers, &'static str, String, [Secret; 2])> {
     signed().filter_map(|(row, headers, secrets)| {
         let name = row.header.as_deref()?;
         let value = headers.get(name).unwrap_or_else(|| panic!("{} signs another header", row.name)).to_owned();
@@ -38,7 +38,7 @@ fn with(headers: &Headers, name: &str, value: &str) -> Headers {
     others.chain([(name, value)]).collect::<Headers>().with_query(headers.query())
 }
 
-fn split<'a>(row: &Row, value: &'a str) -> (&'a str, &'a str) {
+fn split<'a>(row: &ProviderRow, value: &'a str) -> (&'a str, &'a str) {
     let at = if row.mark.is_empty() { 0 } else { value.rfind(row.mark).expect("the mark is there") };
     value.split_at(at + row.mark.len())
 }

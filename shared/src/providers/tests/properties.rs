@@ -7,7 +7,7 @@ use crate::{
     providers::{
         Address, Headers, IdPart, Keys, NAMES, NoKeys, Request, RsaKey, Secret, TOLERANCE, Uncertified, Unverified,
         Verified, by_name, is_pointer, rule_of,
-        tests::rows::{NOW, ROWS, Row},
+        tests::rows::{NOW, ProviderRow, ROWS},
     },
     sources::Sources,
     time::Timestamp,
@@ -107,7 +107,7 @@ fn known_headers() -> Vec<&'static str> {
     of_tables.chain(ROWS.iter().filter_map(|row| row.header.as_deref())).chain(others).collect()
 }
 
-fn of_any_secret() -> impl Iterator<Item = (&'static Row, fn(&[u8]) -> Secret)> {
+fn of_any_secret() -> impl Iterator<Item = (&'static ProviderRow, fn(&[u8]) -> Secret)> {
     ROWS.iter().filter_map(|row| Some((row, row.secret_of?)))
 }
 

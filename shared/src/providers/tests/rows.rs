@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use crate::providers::{Generic, NAMES, Signing, by_name, tests::senders::Sender};
+use crate::providers::{Generic, NAMES, Signing, by_name, tests::senders::ProviderSender};
 pub use crate::{
     providers::{Described, Encoding, Headers, Proof, Provider, Request, Secret, TOLERANCE, Unverified, Verified},
     time::Timestamp,
@@ -12,7 +12,7 @@ pub use crate::{
 
 pub const NOW: Timestamp = Timestamp::from_secs(1_767_621_700);
 
-pub struct Row {
+pub struct ProviderRow {
     pub name: &'static str,
     /// The table `generic` of the source, in TOML. Empty for built-in providers.
     pub generic: &'static str,
@@ -39,7 +39,7 @@ pub fn encoded(bytes: &[u8]) -> Secret {
 }
 
 /// The most common form of signature: base64 of the body's HMAC.
-pub const PLAIN: Row = Row {
+pub const PLAIN: ProviderRow = ProviderRow {
     name: "",
     generic: "",
     url: None,
@@ -53,14 +53,17 @@ pub const PLAIN: Row = Row {
     is_list: false,
 };
 
-pub fn scheme() -> Row {
-    Row { header: Some("webhook-signature".into()), mark: "v1,", signs_time: true, ..PLAIN }
+pub fn scheme() -> ProviderRow {
+    ProviderRow { header: Some("webhook-signature".into()), mark: "v1,", signs_time: true, ..PLAIN }
 }
 
 /// The row of a provider that publishes its key. The secret of such a row is the private key, with
-/// which [`Sender`] signs.
-pub const PUBLISHED: Row =
-    Row { secrets: [include_str!("rsa-private.pem"), include_str!("rsa-another.pem")], secret_of: None, ..PLAIN };
+/// which [`ProviderSender`] signs.
+pub const PUBLISHED: ProviderRow = ProviderRow {
+    secrets: [include_str!("rsa-private.pem"), include_str!("rsa-another.pem")],
+    secret_of: None,
+    ..PLAIN
+};
 
 /// The name of a sample's file, and what its description must be: delivery id, topic, topic family,
 /// account, event time in milliseconds, and entity.
@@ -68,7 +71,7 @@ pub type Expected =
     (&'static str, &'static str, &'static str, &'static str, Option<&'static str>, Option<u64>, &'static str);
 
 /// The rows of all folders.
-pub static ROWS: LazyLock<Vec<Row>> = LazyLock::new(crate::providers::rows);
+pub static ROWS: LazyLock<Vec<ProviderRow>> = LazyLock::new(crate::providers::rows);
 
 const APART: [(&str, &str); 1] = [(
     "adobe-io-events",
@@ -76,7 +79,7 @@ const APART: [(&str, &str); 1] = [(
      `ingest::keys` test it",
 )];
 
-impl Row {
+impl ProviderRow {
     /// Returns the row of a provider that signs as `signing` says, under any secret.
     pub fn of(name: &'static str, signing: &'static Signing) -> Self {
         Self {
@@ -93,7 +96,7 @@ impl Row {
     pub fn provider(&self) -> Box<dyn Provider> {
         match by_name(self.name) {
             None => Box::new(toml::from_str::<Generic>(self.generic).unwrap()),
-            Some(provider) if provider.published().is_some() => Box::new(Sender(provider)),
+            Some(provider) if provider.published().is_some() => Box::new(ProviderSender(provider)),
             Some(provider) => provider.with_url(self.url).unwrap().unwrap_or_else(|| Box::new(BuiltIn(provider))),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub struct Sender(pub &'static dyn Provider);
+pub struct ProviderSender(pub &'static dyn Provider);
 
 const WEBHOOK_ID: &str = "ours";
 
@@ -33,7 +33,7 @@ impl Keys for PublishedKey {
     }
 }
 
-impl Provider for Sender {
+impl Provider for ProviderSender {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         RsaKey::in_pem(secret.expose()).is_none().then_some("it is no key")
     }

@@ -11,9 +11,9 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Signed},
-    rule::{Example, Kind, Line, Rule},
-    signature::{self, Key},
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts},
+    rule::{EntityKind, Example, Rule, RuleLine},
+    signature::{self, HmacKey},
 };
 use crate::time::Timestamp;
 
@@ -24,8 +24,8 @@ const SIGNATURE: &str = "x-wc-webhook-signature";
 
 const SIGNING: Signing = Signing { header: Cow::Borrowed("X-WC-Webhook-Signature"), ..Signing::BODY };
 
-fn key(secret: &Secret) -> Option<Key> {
-    secret.text().map_or_else(|| Key::of(secret), |text| Key::new(decoded(text).into_owned()))
+fn key(secret: &Secret) -> Option<HmacKey> {
+    secret.text().map_or_else(|| HmacKey::of(secret), |text| HmacKey::new(decoded(text).into_owned()))
 }
 
 /// Decodes HTML entities in one pass, so that `&amp;lt;` becomes `&lt;`. WordPress does the same in
@@ -69,7 +69,7 @@ fn character(entity: &str) -> Option<char> {
     })
 }
 
-const LINES: &[Line] = &[Line { families: &[], places: &["/id"], kind: Kind::Family }];
+const LINES: &[RuleLine] = &[RuleLine { families: &[], places: &["/id"], kind: EntityKind::Family }];
 
 /// The locations of an event's fields in WooCommerce's requests. The shop's delivery id is a hash of the webhook's
 /// number and the current second. It distinguishes two `order.deleted` with equal bodies. This project's id also
@@ -95,7 +95,7 @@ const FACTS: Facts = Facts {
     secret: "the webhook's secret, which you choose: *WooCommerce → Settings → Advanced → Webhooks*",
     signing: Some(&SIGNING),
     signature: ", under the secret with its HTML entities decoded",
-    signed: Signed::BODY,
+    signed: SignedParts::BODY,
     payload: Payload::Current,
     resolution: Some(Resolution::Seconds),
     deadline: Some(Duration::from_secs(60)),
@@ -158,8 +158,8 @@ pub(super) mod tests {
     use crate::providers::tests::rows::*;
     use crate::{protocol::entity::DeliveryId, providers::tests};
 
-    pub fn rows() -> Vec<Row> {
-        vec![Row::of("woocommerce", &SIGNING)]
+    pub fn rows() -> Vec<ProviderRow> {
+        vec![ProviderRow::of("woocommerce", &SIGNING)]
     }
 
     #[rustfmt::skip]

@@ -22,9 +22,9 @@ const IDLE_TIME: Duration = Duration::from_secs(4);
 const ANSWER_BYTES: usize = 64 * 1024;
 
 #[derive(Debug)]
-pub(super) struct Client(legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
+pub(super) struct ExportClient(legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>);
 
-impl Client {
+impl ExportClient {
     pub(super) fn new(roots: Roots, patience: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -45,7 +45,7 @@ impl Client {
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for ExportClient {
     fn send_bytes<'s, 'f>(
         &'s self,
         request: Request<Bytes>,

@@ -31,15 +31,15 @@ const MOST: usize = 4096;
 const MARGIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Ended(Arc<Mutex<Vec<SpanData>>>);
+pub(super) struct EndedSpans(Arc<Mutex<Vec<SpanData>>>);
 
-impl Ended {
+impl EndedSpans {
     fn lock(&self) -> MutexGuard<'_, Vec<SpanData>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl SpanProcessor for Ended {
+impl SpanProcessor for EndedSpans {
     fn on_start(&self, _: &mut Span, _: &Context) {}
 
     fn on_end(&self, span: SpanData) {
@@ -59,7 +59,7 @@ impl SpanProcessor for Ended {
 }
 
 pub(super) struct Outbox<E> {
-    pub(super) ended: Ended,
+    pub(super) ended: EndedSpans,
     exporter: E,
     host: String,
     patience: Duration,
@@ -77,7 +77,7 @@ struct Health {
 
 impl<E: Exporter> Outbox<E> {
     pub(super) fn new(exporter: E, host: String, patience: Duration, env: Env) -> Self {
-        let ended = Ended::default();
+        let ended = EndedSpans::default();
         let deadline = AtomicU64::new(u64::MAX);
         let health = Mutex::default();
         Self { ended, exporter, host, patience, env, deadline, health }
@@ -143,11 +143,11 @@ mod tests {
     struct TestExporter {
         asked: AtomicUsize,
         spans: AtomicUsize,
-        reaction: Mutex<Reaction>,
+        reaction: Mutex<CollectorReaction>,
     }
 
     #[derive(Debug, Default, Clone, Copy)]
-    enum Reaction {
+    enum CollectorReaction {
         #[default]
         Takes,
         Refuses,
@@ -159,24 +159,24 @@ mod tests {
             self.asked.fetch_add(1, Relaxed);
             let reaction = *self.reaction.lock().unwrap();
             match reaction {
-                Reaction::Takes => {
+                CollectorReaction::Takes => {
                     self.spans.fetch_add(batch.len(), Relaxed);
                     Ok(())
                 }
-                Reaction::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
-                Reaction::Hangs => std::future::pending().await,
+                CollectorReaction::Refuses => Err(OTelSdkError::InternalFailure("no".into())),
+                CollectorReaction::Hangs => std::future::pending().await,
             }
         }
     }
 
-    struct Case {
+    struct OutboxCase {
         outbox: Outbox<&'static TestExporter>,
         exporter: &'static TestExporter,
         tracer: SdkTracer,
         env: Env,
     }
 
-    impl Case {
+    impl OutboxCase {
         fn new(sampler: Sampler) -> Self {
             let exporter: &'static TestExporter = Box::leak(Box::default());
             let env = Env::system();
@@ -192,7 +192,7 @@ mod tests {
             (self.exporter.asked.load(Relaxed), self.exporter.spans.load(Relaxed))
         }
 
-        fn now(&self, reaction: Reaction) {
+        fn now(&self, reaction: CollectorReaction) {
             *self.exporter.reaction.lock().unwrap() = reaction;
         }
 
@@ -205,39 +205,39 @@ mod tests {
 
     #[tokio::test]
     async fn collector_gets_no_spans_during_pause_after_failure() {
-        let case = Case::new(Sampler::AlwaysOn);
-        case.now(Reaction::Refuses);
+        let case = OutboxCase::new(Sampler::AlwaysOn);
+        case.now(CollectorReaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (1, 0));
         for _ in 0..3 {
             assert_eq!(case.sends(AMPLE).await, (2, 0), "once it may have been a connection");
         }
         assert!(case.outbox.health().paused > case.env.monotonic() + PAUSE / 2);
         case.later();
-        case.now(Reaction::Takes);
+        case.now(CollectorReaction::Takes);
         assert_eq!(case.sends(AMPLE).await, (3, 1), "what ended meanwhile is dropped");
-        case.now(Reaction::Refuses);
+        case.now(CollectorReaction::Refuses);
         assert_eq!(case.sends(AMPLE).await, (4, 1));
-        case.now(Reaction::Takes);
+        case.now(CollectorReaction::Takes);
         assert_eq!(case.sends(AMPLE).await, (5, 2), "it had taken some since");
     }
 
     #[tokio::test]
     async fn export_to_silent_collector_ends_before_invocation_deadline() {
-        let case = Case::new(Sampler::AlwaysOn);
-        case.now(Reaction::Hangs);
+        let case = OutboxCase::new(Sampler::AlwaysOn);
+        case.now(CollectorReaction::Hangs);
         // Without the limit this would never return.
         assert_eq!(case.sends(MARGIN + LEAST * 2).await, (1, 0));
-        case.now(Reaction::Takes);
+        case.now(CollectorReaction::Takes);
         assert_eq!(case.sends(MARGIN + LEAST / 2).await, (1, 0), "no time is left");
         assert_eq!(case.sends(AMPLE).await, (2, 2), "not paused, with those of the invocation before");
-        case.now(Reaction::Hangs);
+        case.now(CollectorReaction::Hangs);
         assert_eq!(case.sends(AMPLE).await, (3, 2));
         assert_eq!(case.sends(AMPLE).await, (3, 2), "it had all its time");
     }
 
     #[tokio::test]
     async fn spans_are_exported_despite_past_invocation_deadline() {
-        let case = Case::new(Sampler::AlwaysOn);
+        let case = OutboxCase::new(Sampler::AlwaysOn);
         drop(case.tracer.build(SpanBuilder::from_name("one")));
         case.outbox.invoked(Timestamp::from_millis(600_000));
         case.outbox.send().await;
@@ -246,9 +246,9 @@ mod tests {
 
     #[tokio::test]
     async fn unsampled_and_excess_spans_are_dropped() {
-        let case = Case::new(Sampler::AlwaysOff);
+        let case = OutboxCase::new(Sampler::AlwaysOff);
         assert_eq!(case.sends(AMPLE).await, (0, 0));
-        let case = Case::new(Sampler::AlwaysOn);
+        let case = OutboxCase::new(Sampler::AlwaysOn);
         for _ in 0..MOST + 10 {
             drop(case.tracer.build(SpanBuilder::from_name("one")));
         }

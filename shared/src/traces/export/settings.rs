@@ -15,7 +15,7 @@ const MOST_PATIENCE: Duration = Duration::from_secs(2);
 /// A lookup of environment variables. Returns `None` for a variable that is unset or empty.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-pub(super) struct Settings {
+pub(super) struct ExportSettings {
     pub(super) endpoint: String,
     pub(super) host: String,
     pub(super) patience: Duration,
@@ -23,7 +23,7 @@ pub(super) struct Settings {
     pub(super) roots: Roots,
 }
 
-impl Settings {
+impl ExportSettings {
     pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
         let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn configured(set: &[(&str, &str)]) -> Result<Option<String>, String> {
-        let settings = Settings::read(&|name| variable(set, name))?;
+        let settings = ExportSettings::read(&|name| variable(set, name))?;
         Ok(settings.map(|settings| format!("{} {:?}", settings.host, settings.patience)))
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use webhook_serializer::{
-    operator::{Operator, OperatorError, Rewound, Skipped},
+    operator::{Operator, OperatorError, RewindOutcome, SkipOutcome},
     protocol::{
         entity::{Identity, Sequence},
         lease::{ForceRelease, Forced},
@@ -114,7 +114,7 @@ async fn hold_and_skip(world: &Arc<SimulatedWorld>, parts: &WorkloadParts, entit
         let sequence = state.next();
         world.with_history(|history| history.attempts.expect_skip(entity, sequence.0));
         let skipped = with_pending_wake_up(world, entity, operator.skip(&wanted, sequence)).await;
-        if let Some(Skipped::As(Settlement::Parked)) = skipped {
+        if let Some(SkipOutcome::As(Settlement::Parked)) = skipped {
             world.mark("a delivery is skipped");
         }
     }
@@ -151,12 +151,12 @@ async fn runs_again(
     let Ok(Some(state)) = parts.store.entity(&wanted, PATIENCE).await else { return };
     let from = Sequence(state.head.0.saturating_sub(back).max(1));
     world.with_history(|history| history.rewinds.entry(entity).or_default().0 += 1);
-    if let Some(Rewound::Done(_)) = with_pending_wake_up(world, entity, operator.rewind(&wanted, from)).await {
+    if let Some(RewindOutcome::Done(_)) = with_pending_wake_up(world, entity, operator.rewind(&wanted, from)).await {
         world.mark("what was applied is run again");
     }
     if ends {
         pause(draw.millis(0, 2000)).await;
-        if let Some(Rewound::Done(_)) = with_pending_wake_up(world, entity, operator.end_rewind(&wanted)).await {
+        if let Some(RewindOutcome::Done(_)) = with_pending_wake_up(world, entity, operator.end_rewind(&wanted)).await {
             world.mark("what is run again is ended early");
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use webhook_serializer::functions::worker::{Attributes, BatchResponse, Record, SqsEvent, Worker};
+use webhook_serializer::functions::worker::{Attributes, BatchResponse, SqsEvent, SqsRecord, Worker};
 
 use super::{
     super::{
@@ -90,7 +90,7 @@ async fn process(
         let times = receipt.times;
         world.trace(TraceEvent::Received { node: number, entity, message, times });
     }
-    let records = received.iter().map(|receipt| Record {
+    let records = received.iter().map(|receipt| SqsRecord {
         message_id: receipt.id.to_string(),
         receipt_handle: receipt.id.to_string(),
         body: receipt.body.clone(),

@@ -58,8 +58,8 @@ pub struct Once {
     #[arg(long, value_name = "NAME")]
     zone: Option<String>,
     /// Whether a tick runs again if its host died
-    #[arg(long, value_enum, default_value_t = Crash::Again)]
-    on_crash: Crash,
+    #[arg(long, value_enum, default_value_t = AfterCrash::Again)]
+    on_crash: AfterCrash,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -68,16 +68,16 @@ pub struct Once {
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Crash {
+enum AfterCrash {
     Again,
     Skip,
 }
 
-impl From<Crash> for OnCrash {
-    fn from(crash: Crash) -> Self {
+impl From<AfterCrash> for OnCrash {
+    fn from(crash: AfterCrash) -> Self {
         match crash {
-            Crash::Again => Self::Again,
-            Crash::Skip => Self::Skip,
+            AfterCrash::Again => Self::Again,
+            AfterCrash::Skip => Self::Skip,
         }
     }
 }
@@ -126,8 +126,8 @@ impl Once {
         if let Some((_, error)) = report.errors.into_iter().next() {
             let Some(code) = *code.lock().expect("no one panics while holding this") else { return Err(error.into()) };
             let later = match self.on_crash {
-                Crash::Again => "Once the lease has expired, a later call runs the tick again",
-                Crash::Skip => "The tick counts as crashed, and does not run again",
+                AfterCrash::Again => "Once the lease has expired, a later call runs the tick again",
+                AfterCrash::Skip => "The tick counts as crashed, and does not run again",
             };
             output::complain(format_args!(
                 "{shown} ended with exit code {code}, but that was not recorded: {error}. {later}"

@@ -13,7 +13,7 @@ use serializer::{
         Stack,
         api::{Refusal, Service, Services},
     },
-    view::activity::OrderEvent,
+    view::activity::ActivityEvent,
 };
 use webhook_serializer::time::Timestamp;
 
@@ -32,14 +32,14 @@ const REMEMBERED: usize = 10_000;
 
 pub struct Logs {
     services: Services,
-    groups: Vec<Group>,
+    groups: Vec<LogGroup>,
     pattern: String,
     topics: HashMap<(String, u64), String>,
     order: VecDeque<(String, u64)>,
     is_out: bool,
 }
 
-struct Group {
+struct LogGroup {
     name: String,
     /// The start time, in milliseconds since the Unix epoch. Older log lines are skipped.
     begin: u64,
@@ -52,7 +52,7 @@ struct Group {
 impl Logs {
     pub fn of(services: Services, stack: &Stack, begin: Timestamp, entity: Option<&str>) -> Self {
         let begin = begin.as_millis();
-        let group = |function: &str| Group {
+        let group = |function: &str| LogGroup {
             name: stack.logs_of(function),
             begin,
             from: begin,
@@ -73,7 +73,7 @@ impl Logs {
         self.is_out || self.groups.iter().any(|group| group.token.is_some())
     }
 
-    pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
+    pub async fn look(&mut self) -> Result<Vec<ActivityEvent>> {
         let mut events = Vec::new();
         for group in &mut self.groups {
             match group.look(&self.services, &self.pattern, &mut events).await {
@@ -100,7 +100,7 @@ impl Logs {
 
     /// Adds the topic to an event whose log line lacks it. Only the log line that reports the delivery's acceptance
     /// names the topic.
-    fn with_topic(&mut self, mut one: OrderEvent) -> OrderEvent {
+    fn with_topic(&mut self, mut one: ActivityEvent) -> ActivityEvent {
         let Some(place) = one.entity.clone().zip(one.sequence) else { return one };
         match &one.topic {
             None => one.topic = self.topics.get(&place).cloned(),
@@ -119,10 +119,15 @@ impl Logs {
     }
 }
 
-impl Group {
+impl LogGroup {
     /// Reads up to [`PAGES`] pages, and appends their new events to `events`. After an error, `events` has the events
     /// of the pages that were read before.
-    async fn look(&mut self, services: &Services, pattern: &str, events: &mut Vec<OrderEvent>) -> Result<(), Refusal> {
+    async fn look(
+        &mut self,
+        services: &Services,
+        pattern: &str,
+        events: &mut Vec<ActivityEvent>,
+    ) -> Result<(), Refusal> {
         for _ in 0..PAGES {
             let mut question = json!({
                 "logGroupName": self.name, "startTime": self.from, "filterPattern": pattern, "limit": LINES,
@@ -146,11 +151,11 @@ impl Group {
         Ok(())
     }
 
-    fn take(&mut self, event: &Value) -> Option<OrderEvent> {
+    fn take(&mut self, event: &Value) -> Option<ActivityEvent> {
         let at = event["timestamp"].as_u64()?;
         self.newest = self.newest.max(at);
         let is_new = self.seen.insert((at, event["eventId"].as_str().unwrap_or_default().to_owned()));
         let message = event["message"].as_str().filter(|_| is_new)?;
-        OrderEvent::of_line(message.trim(), Timestamp::from_millis(at))
+        ActivityEvent::of_line(message.trim(), Timestamp::from_millis(at))
     }
 }

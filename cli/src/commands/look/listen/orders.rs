@@ -8,13 +8,13 @@ use webhook_serializer::protocol::{
 };
 
 #[derive(Debug, Default)]
-pub struct Orders {
-    orders: BTreeMap<EntityKey, Order>,
+pub struct ListenedOrders {
+    orders: BTreeMap<EntityKey, OrderProgress>,
     ready: VecDeque<EntityKey>,
 }
 
 #[derive(Debug, Default)]
-struct Order {
+struct OrderProgress {
     /// The next sequence to post; `None` until the order's first sequence is known.
     next: Option<Sequence>,
     through: Option<Sequence>,
@@ -25,7 +25,7 @@ struct Order {
 }
 
 #[derive(Debug, Clone)]
-pub enum Work {
+pub enum OrderWork {
     /// Post the delivery at the sequence `from`. If `from` is `None`, post the order's first delivery since the
     /// command's start time. `through` is the newest accepted sequence of the order that is known.
     Next {
@@ -35,7 +35,7 @@ pub enum Work {
     Again(Box<Delivery>),
 }
 
-impl Orders {
+impl ListenedOrders {
     /// Adds the accepted delivery at the sequence `through`, and the earlier deliveries of its order that were not
     /// posted. `from` is the order's first sequence to post, if known. `is_past` means that the delivery was accepted
     /// before the command started.
@@ -57,12 +57,12 @@ impl Orders {
 
     /// Returns an order that has work, and the order's next work. The order gets no further work until
     /// [`done`](Self::done).
-    pub fn take(&mut self) -> Option<(EntityKey, Work)> {
+    pub fn take(&mut self) -> Option<(EntityKey, OrderWork)> {
         let entity = self.ready.pop_front()?;
         let order = self.orders.get_mut(&entity)?;
         let work = match order.repeats.pop_front() {
-            Some(delivery) => Work::Again(Box::new(delivery)),
-            None => Work::Next { from: order.next, through: order.through? },
+            Some(delivery) => OrderWork::Again(Box::new(delivery)),
+            None => OrderWork::Next { from: order.next, through: order.through? },
         };
         Some((entity, work))
     }
@@ -78,7 +78,7 @@ impl Orders {
     /// Returns the number of deliveries that were accepted before the command started and remain to be posted. An order
     /// whose first sequence is unknown counts as one.
     pub fn past(&self) -> u64 {
-        let past = |order: &Order| match (order.past, order.next) {
+        let past = |order: &OrderProgress| match (order.past, order.next) {
             (None, _) => 0,
             (Some(_), None) => 1,
             (Some(past), Some(next)) => past.next().0.saturating_sub(next.0),
@@ -110,18 +110,18 @@ mod tests {
         EntityKey::parse(name).unwrap()
     }
 
-    fn taken(orders: &mut Orders) -> String {
+    fn taken(orders: &mut ListenedOrders) -> String {
         match orders.take() {
             None => "-".into(),
-            Some((entity, Work::Again(delivery))) => format!("{entity} again {}", delivery.sequence()),
-            Some((entity, Work::Next { from: None, through })) => format!("{entity} ..{through}"),
-            Some((entity, Work::Next { from: Some(from), through })) => format!("{entity} {from}..{through}"),
+            Some((entity, OrderWork::Again(delivery))) => format!("{entity} again {}", delivery.sequence()),
+            Some((entity, OrderWork::Next { from: None, through })) => format!("{entity} ..{through}"),
+            Some((entity, OrderWork::Next { from: Some(from), through })) => format!("{entity} {from}..{through}"),
         }
     }
 
     #[test]
     fn unanswered_delivery_delays_only_its_own_order() {
-        let mut orders = Orders::default();
+        let mut orders = ListenedOrders::default();
         orders.accepted(&key("a/1"), None, Sequence(7), false);
         orders.accepted(&key("a/1"), None, Sequence(9), false);
         orders.accepted(&key("b/1"), None, Sequence(3), false);
@@ -154,7 +154,7 @@ mod tests {
             content_type: None,
             body: "{}".into(),
         };
-        let mut orders = Orders::default();
+        let mut orders = ListenedOrders::default();
         orders.accepted(&key("a/1"), Some(Sequence(7)), Sequence(9), false);
         assert_eq!(taken(&mut orders), "a/1 7..9");
         orders.again(Delivery::detached(incoming, Sequence(6)));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn deliveries_accepted_before_listening_are_counted_until_posted() {
-        let mut orders = Orders::default();
+        let mut orders = ListenedOrders::default();
         orders.accepted(&key("a/1"), None, Sequence(9), true);
         orders.accepted(&key("b/1"), None, Sequence(3), false);
         assert_eq!((orders.past(), taken(&mut orders)), (1, "a/1 ..9".into()));

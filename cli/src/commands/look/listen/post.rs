@@ -10,7 +10,7 @@ use serde_json::Value;
 use serializer::{
     output::{self, counted, duration},
     view::{
-        activity::{Filter, OrderEvent},
+        activity::{ActivityEvent, ActivityFilter},
         position::marked,
     },
 };
@@ -26,10 +26,10 @@ use webhook_serializer::{
 };
 
 use super::{
-    Begin, Listen, Reader,
-    orders::{Orders, Work},
+    Begin, DeliveryReader, Listen,
+    orders::{ListenedOrders, OrderWork},
     print,
-    receiver::{Receiver, Sent},
+    receiver::{Receiver, TimedAnswer},
 };
 use crate::commands::{print_json, target::Deployment};
 
@@ -56,25 +56,30 @@ struct Posting<'a> {
     receiver: &'a Receiver,
     operator: Operator,
     env: Env,
-    filter: Filter,
+    filter: ActivityFilter,
     begin: Timestamp,
     from: Option<Sequence>,
     json: bool,
     posted: Mutex<HashSet<(EntityKey, Identity)>>,
 }
 
-struct Done {
+struct PostedOrder {
     order: EntityKey,
     next: Option<Sequence>,
     posted: Option<(Delivery, bool)>,
 }
 
 impl Listen {
-    pub(super) async fn post(&self, reader: Reader, receiver: &Receiver, deployment: &Deployment) -> Result<ExitCode> {
+    pub(super) async fn post(
+        &self,
+        reader: DeliveryReader,
+        receiver: &Receiver,
+        deployment: &Deployment,
+    ) -> Result<ExitCode> {
         let env = deployment.env.clone();
         let started = env.now();
         let posting = self.posting(receiver, deployment, started).await?;
-        let mut orders = Orders::default();
+        let mut orders = ListenedOrders::default();
         if let (Some(order), Some(_)) = (&self.order, self.since) {
             posting.queue_past(order, &mut orders, deployment).await?;
         }
@@ -110,7 +115,7 @@ impl Listen {
                     None => output::complain("no delivery has been posted yet"),
                 },
                 Some(done) = running.next() => {
-                    let Done { order, next, posted: delivery } = done?;
+                    let PostedOrder { order, next, posted: delivery } = done?;
                     orders.done(&order, next);
                     if let Some((delivery, is_taken)) = delivery {
                         posted += 1;
@@ -160,7 +165,7 @@ impl Listen {
 }
 
 impl Posting<'_> {
-    async fn queue_past(&self, order: &EntityKey, orders: &mut Orders, deployment: &Deployment) -> Result<()> {
+    async fn queue_past(&self, order: &EntityKey, orders: &mut ListenedOrders, deployment: &Deployment) -> Result<()> {
         let wanted = self.operator.single(order, self.from.unwrap_or(Sequence(0))).await?;
         let from = self.from.filter(|_| !matches!(wanted.content, Content::Nothing));
         if let (Some(missing), None) = (self.from, from) {
@@ -174,17 +179,17 @@ impl Posting<'_> {
         Ok(())
     }
 
-    async fn work(&self, order: EntityKey, work: Work) -> Result<Done> {
+    async fn work(&self, order: EntityKey, work: OrderWork) -> Result<PostedOrder> {
         let done = match work {
-            Work::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
-            Work::Next { from, through } => self.next(&order, from, through).await,
+            OrderWork::Again(delivery) => self.again(*delivery).await.map(|posted| (None, posted)),
+            OrderWork::Next { from, through } => self.next(&order, from, through).await,
         };
         match done {
-            Ok((next, posted)) => Ok(Done { order, next, posted }),
+            Ok((next, posted)) => Ok(PostedOrder { order, next, posted }),
             Err(error) => match error.downcast_ref::<OperatorError>() {
                 Some(OperatorError::Store(StoreError::Unavailable(_))) => {
                     self.receiver.complain(format_args!("{order} cannot be read: {error}; listen tries again"));
-                    Ok(Done { order, next: None, posted: None })
+                    Ok(PostedOrder { order, next: None, posted: None })
                 }
                 _ => Err(error),
             },
@@ -216,7 +221,7 @@ impl Posting<'_> {
         let identity = (order.clone(), delivery.identity().clone());
         if !self.posted.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(identity) {
             let words = "not posted: the sender sent this id before".to_owned();
-            self.print(&OrderEvent { what: "repeat".into(), words, ..one }, &[]);
+            self.print(&ActivityEvent { what: "repeat".into(), words, ..one }, &[]);
             return Ok((next, None));
         }
         Ok((next, Some(self.send(delivery, token).await?)))
@@ -274,13 +279,13 @@ impl Posting<'_> {
     }
 
     async fn send(&self, delivery: Delivery, token: FencingToken) -> Result<(Delivery, bool)> {
-        let unanswered = |sent: &Sent| self.report(&delivery, sent, true);
+        let unanswered = |sent: &TimedAnswer| self.report(&delivery, sent, true);
         let sent = self.receiver.post(&delivery, token, unanswered).await?;
         self.report(&delivery, &sent, false);
         Ok((delivery, sent.is_taken()))
     }
 
-    fn report(&self, delivery: &Delivery, sent: &Sent, is_repeated: bool) {
+    fn report(&self, delivery: &Delivery, sent: &TimedAnswer, is_repeated: bool) {
         let took = duration(sent.took);
         let again = if is_repeated { "; posted again" } else { "" };
         let (what, status, words) = match &sent.answer {
@@ -297,10 +302,10 @@ impl Posting<'_> {
             ("posted_again", is_repeated.into()),
         ];
         let words = if self.json { words } else { format!("{took}  {words}") };
-        self.print(&OrderEvent { what, words, ..accepted(delivery) }, &fields);
+        self.print(&ActivityEvent { what, words, ..accepted(delivery) }, &fields);
     }
 
-    fn print(&self, one: &OrderEvent, fields: &[(&str, Value)]) {
+    fn print(&self, one: &ActivityEvent, fields: &[(&str, Value)]) {
         self.receiver.bar.suspend(|| match self.json {
             true => {
                 let mut object = one.as_json();
@@ -314,12 +319,12 @@ impl Posting<'_> {
     }
 }
 
-fn accepted(delivery: &Delivery) -> OrderEvent {
-    let one = OrderEvent {
+fn accepted(delivery: &Delivery) -> ActivityEvent {
+    let one = ActivityEvent {
         what: ACCEPTED[0].to_owned(),
         entity: Some(delivery.entity().to_string()),
         sequence: Some(delivery.sequence().0),
-        ..OrderEvent::default()
+        ..ActivityEvent::default()
     };
     one.about(delivery)
 }

@@ -14,11 +14,11 @@ use hyper::{
 use hyper_util::client::legacy;
 use indicatif::ProgressBar;
 use serializer::{
-    local::sender::{Answer, Sender},
+    local::sender::{HttpAnswer, Sender},
     output::{self, duration},
 };
 use webhook_serializer::{
-    handlers::forward::{headers, payload::Payload},
+    handlers::forward::{headers, payload::ForwardBody},
     protocol::{delivery::Delivery, entity::FencingToken},
     providers::Secret,
     sources::{Sources, deliver::Deliver, destination::Destination},
@@ -77,12 +77,12 @@ pub struct Receiver {
     pub bar: ProgressBar,
 }
 
-pub struct Sent {
-    pub answer: Result<Answer, String>,
+pub struct TimedAnswer {
+    pub answer: Result<HttpAnswer, String>,
     pub took: Duration,
 }
 
-impl Sent {
+impl TimedAnswer {
     pub fn is_taken(&self) -> bool {
         self.answer.as_ref().is_ok_and(|answer| (200..300).contains(&answer.status))
     }
@@ -133,7 +133,12 @@ impl Receiver {
     /// Posts a delivery until the receiver answers, or until [`TRIES`] requests got no answer. A request that cannot
     /// connect is repeated without limit. `unanswered` is called after each request without an answer, except
     /// the last one.
-    pub async fn post(&self, delivery: &Delivery, token: FencingToken, unanswered: impl Fn(&Sent)) -> Result<Sent> {
+    pub async fn post(
+        &self,
+        delivery: &Delivery,
+        token: FencingToken,
+        unanswered: impl Fn(&TimedAnswer),
+    ) -> Result<TimedAnswer> {
         let mut tries = 0;
         let mut pause = SHORTEST_PAUSE;
         loop {
@@ -143,7 +148,7 @@ impl Receiver {
             let error = match answer {
                 Some(Ok(answer)) => {
                     self.is_back();
-                    return Ok(Sent { answer: Ok(answer), took });
+                    return Ok(TimedAnswer { answer: Ok(answer), took });
                 }
                 Some(Err(error)) if is_connect(&error) => {
                     if !self.is_away.swap(true, Relaxed) {
@@ -161,7 +166,7 @@ impl Receiver {
             if let Some(error) = error {
                 self.is_back();
                 tries += 1;
-                let sent = Sent { answer: Err(error), took };
+                let sent = TimedAnswer { answer: Err(error), took };
                 if tries == TRIES {
                     return Ok(sent);
                 }
@@ -182,7 +187,7 @@ impl Receiver {
         self.bar.suspend(|| output::complain(line));
     }
 
-    fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<Payload>> {
+    fn request(&self, delivery: &Delivery, token: FencingToken) -> Result<Request<ForwardBody>> {
         let source = self.sources.as_ref().and_then(|sources| sources.get(delivery.source().as_str()));
         let forward = source.and_then(|source| Some((source.forward()?, source.deliver)));
         let secrets = match forward {

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use anyhow::Result;
 use serializer::{
     output,
-    view::activity::{OrderEvent, changes},
+    view::activity::{ActivityEvent, changes},
 };
 use webhook_serializer::{
     operator::Operator,
@@ -25,7 +25,7 @@ pub struct Rows {
     env: Env,
     begin: Timestamp,
     known: Option<HashMap<EntityKey, EntityState>>,
-    claimed: Vec<(OrderEvent, u32)>,
+    claimed: Vec<(ActivityEvent, u32)>,
 }
 
 impl Rows {
@@ -34,7 +34,7 @@ impl Rows {
     }
 
     /// Returns the events since the last poll. The first poll returns the events since the time `begin`.
-    pub async fn look(&mut self) -> Result<Vec<OrderEvent>> {
+    pub async fn look(&mut self) -> Result<Vec<ActivityEvent>> {
         let now = self.env.now();
         let mut rows = HashMap::new();
         let mut told = Vec::new();
@@ -56,7 +56,7 @@ impl Rows {
                 // the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-                let is_news = |one: &OrderEvent| match one.what.as_str() {
+                let is_news = |one: &ActivityEvent| match one.what.as_str() {
                     "failed" | "blocked" => !is_first,
                     "accepted" => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
                     _ => one.at.is_some_and(|at| at >= self.begin),
@@ -67,10 +67,10 @@ impl Rows {
         }
         self.known = Some(rows);
         let claimed = std::mem::take(&mut self.claimed);
-        let told: Vec<(OrderEvent, u32)> = claimed.into_iter().chain(told.into_iter().map(|one| (one, 0))).collect();
+        let told: Vec<(ActivityEvent, u32)> = claimed.into_iter().chain(told.into_iter().map(|one| (one, 0))).collect();
         let deliveries = self.deliveries(&told).await?;
         let claimed = &mut self.claimed;
-        let about = |(one, looks): (OrderEvent, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
+        let about = |(one, looks): (ActivityEvent, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
             Some(delivery) => Some(one.about(delivery)),
             // A delivery is accepted once it is written.
             None if one.what == "accepted" => {
@@ -79,13 +79,13 @@ impl Rows {
             }
             None => Some(one),
         };
-        let mut told: Vec<OrderEvent> = told.into_iter().filter_map(about).collect();
+        let mut told: Vec<ActivityEvent> = told.into_iter().filter_map(about).collect();
         told.retain(|one| one.at.is_some_and(|at| at >= self.begin));
         told.sort_by_key(|one| one.at);
         Ok(told)
     }
 
-    async fn deliveries(&self, told: &[(OrderEvent, u32)]) -> Result<HashMap<(EntityKey, Sequence), Delivery>> {
+    async fn deliveries(&self, told: &[(ActivityEvent, u32)]) -> Result<HashMap<(EntityKey, Sequence), Delivery>> {
         let mut places: Vec<_> = told.iter().filter_map(|(one, _)| one.place()).collect();
         places.sort();
         places.dedup();

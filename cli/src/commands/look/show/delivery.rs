@@ -10,7 +10,7 @@ use serializer::{
     output::{self, duration},
     say,
     view::{
-        body::{self, Changed, Node, Redacted},
+        body::{self, BodyNode, ChangedValue, Redacted},
         delivery::{DeliveryStatus, Fact, delivery_json, is_blocked_at},
         position::marked,
     },
@@ -25,7 +25,7 @@ use crate::commands::{print_json, setup::source::whereabouts, similar, target::D
 
 struct Difference {
     from: Delivery,
-    changes: Option<Vec<Changed>>,
+    changes: Option<Vec<ChangedValue>>,
 }
 
 impl Show {
@@ -103,7 +103,7 @@ impl Show {
     }
 
     fn difference(&self, from: Delivery, delivery: &Delivery) -> Difference {
-        let nodes = Node::parse(from.body()).zip(Node::parse(delivery.body()));
+        let nodes = BodyNode::parse(from.body()).zip(BodyNode::parse(delivery.body()));
         Difference { changes: nodes.map(|(before, after)| body::diff(&before, &after, self.raw)), from }
     }
 
@@ -135,7 +135,7 @@ impl Show {
             output::print_raw(&[&delivery.body()[..], b"\n"].concat());
             return;
         }
-        match Node::parse(delivery.body()) {
+        match BodyNode::parse(delivery.body()) {
             None => say!("\nThe body is not JSON, so all of it is hidden; --raw shows it."),
             Some(node) => {
                 let Redacted { node, pointers } = body::redacted(&node);
@@ -154,7 +154,7 @@ impl Show {
             say!("One of the two bodies is not JSON. Show each with --raw, without --diff.");
             return;
         };
-        for Changed { pointer, before, after } in changes {
+        for ChangedValue { pointer, before, after } in changes {
             match (before.as_deref().map(cut), after.as_deref().map(cut)) {
                 (Some(before), Some(after)) => say!("{} {pointer}  {before} → {after}", style("~").yellow()),
                 (None, Some(after)) => say!("{} {pointer}  {after}", style("+").green()),
@@ -184,11 +184,11 @@ impl Show {
             value["against"] = json!(from.sequence());
             value["changes"] = json!(changes.as_ref().map(|changes| {
                 let change =
-                    |one: &Changed| json!({ "pointer": one.pointer, "before": one.before, "after": one.after });
+                    |one: &ChangedValue| json!({ "pointer": one.pointer, "before": one.before, "after": one.after });
                 changes.iter().map(change).collect::<Vec<_>>()
             }));
         } else if let Content::Delivery(delivery) = &single.content {
-            let node = Node::parse(delivery.body());
+            let node = BodyNode::parse(delivery.body());
             let shown = node.map(|node| if self.raw { (node, Vec::new()) } else { parts(body::redacted(&node)) });
             match shown {
                 Some((node, pointers)) => {
@@ -208,7 +208,7 @@ impl Show {
     }
 }
 
-fn parts(redacted: Redacted) -> (Node, Vec<String>) {
+fn parts(redacted: Redacted) -> (BodyNode, Vec<String>) {
     (redacted.node, redacted.pointers)
 }
 

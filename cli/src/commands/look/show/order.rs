@@ -20,7 +20,7 @@ use serializer::{
 use webhook_serializer::{
     operator::{Parked, Past},
     protocol::{
-        delivery::{Delivery, Item},
+        delivery::{Delivery, InboxItem},
         entity::{EntityKey, Sequence},
         receipt::Settlement,
     },
@@ -32,7 +32,7 @@ use crate::commands::{print_json, setup::source::whereabouts, target::Deployment
 
 /// Returns what delays the deliveries of the next delivery's source. Returns `None` if no delivery waits.
 async fn delay(timeline: &Timeline, deployment: &Deployment) -> Option<SourceDelay> {
-    let Item::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
+    let InboxItem::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
     whereabouts::delay(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
 }
 
@@ -130,14 +130,16 @@ impl Show {
     }
 }
 
-fn print_waiting(waiting: &[Item], again: &BTreeMap<Sequence, Settlement>, now: Timestamp) {
+fn print_waiting(waiting: &[InboxItem], again: &BTreeMap<Sequence, Settlement>, now: Timestamp) {
     let columns = ["waiting", "source", "topic", "delivery", ">since", "before"];
     let shown = columns.len() - usize::from(again.is_empty());
     let mut table = Table::new(&columns[..shown]);
     for item in waiting {
         match item {
-            Item::Void(sequence) => table.row([marked(*sequence), String::new(), "tombstone: never written".into()]),
-            Item::Delivery(unpacked) => {
+            InboxItem::Void(sequence) => {
+                table.row([marked(*sequence), String::new(), "tombstone: never written".into()])
+            }
+            InboxItem::Delivery(unpacked) => {
                 let delivery = unpacked.head();
                 table.row([
                     marked(delivery.sequence()),
@@ -192,8 +194,8 @@ fn as_json(entity: &EntityKey, seen: &OrderReport, deployment: &Deployment) -> s
         })
     });
     let waiting = inspected.waiting.iter().map(|item| match item {
-        Item::Void(sequence) => json!({ "sequence": sequence, "void": true }),
-        Item::Delivery(unpacked) => {
+        InboxItem::Void(sequence) => json!({ "sequence": sequence, "void": true }),
+        InboxItem::Delivery(unpacked) => {
             let mut value = delivery_json(unpacked.head());
             if let Some(before) = inspected.again.get(&unpacked.head().sequence()) {
                 value["before"] = json!(before.as_str());

@@ -10,7 +10,7 @@ use serializer::{
 };
 use webhook_serializer::{
     functions::scheduler::SWEEP,
-    operator::{FoundByRestore, JobReport, Newest, Operator, OperatorError, RESTORED, RestoreReport, Restored},
+    operator::{JobReport, Newest, Operator, OperatorError, RESTORED, RestoreFindings, RestoreReport, Restored},
     protocol::{entity::EntityKey, maintain::RestoreRecord},
     providers::rule_of,
     time::Timestamp,
@@ -26,7 +26,7 @@ const IN_TRANSIT: Duration = Duration::from_secs(60);
 const AT_ONCE: usize = 32;
 
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct RestoreSummary {
     orders: u64,
     already: Vec<EntityKey>,
     parked: u64,
@@ -35,11 +35,11 @@ pub struct Report {
     lost: BTreeMap<String, u64>,
     applied_before: BTreeMap<String, u64>,
     on_hold: Vec<String>,
-    found: FoundByRestore,
+    found: RestoreFindings,
     stay: BTreeMap<String, String>,
 }
 
-impl Report {
+impl RestoreSummary {
     pub fn add(&mut self, key: &str, restored: &Result<Restored, OperatorError>) {
         match restored {
             Ok(Restored::Raised(told)) => self.raise(key, told),
@@ -74,7 +74,7 @@ impl Report {
         while let Some((entity, told)) = told.try_next().await? {
             self.count(entity.as_str(), &told);
         }
-        let earlier = FoundByRestore::by(restoring);
+        let earlier = RestoreFindings::by(restoring);
         for (key, job) in earlier.jobs {
             // The earlier run recorded the job's state as it was before the restore.
             self.found.jobs.insert(key, job);

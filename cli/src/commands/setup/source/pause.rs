@@ -10,7 +10,7 @@ use webhook_serializer::{protocol::entity::SourceName, sources::REFRESH};
 
 use super::{
     ChangeOptions, soon,
-    whereabouts::{Document, sources, unknown},
+    whereabouts::{DocumentOptions, sources, unknown},
 };
 use crate::commands::target::Target;
 
@@ -43,7 +43,7 @@ struct PauseOptions {
     #[command(flatten)]
     manner: ChangeOptions,
     #[command(flatten)]
-    document: Document,
+    document: DocumentOptions,
     #[command(flatten)]
     target: Target,
 }

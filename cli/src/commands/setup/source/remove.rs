@@ -11,7 +11,7 @@ use webhook_serializer::protocol::entity::SourceName;
 
 use super::{
     ChangeOptions, late,
-    whereabouts::{Document, sources, unknown},
+    whereabouts::{DocumentOptions, sources, unknown},
 };
 use crate::commands::target::Target;
 
@@ -26,7 +26,7 @@ pub(super) struct Remove {
     #[command(flatten)]
     manner: ChangeOptions,
     #[command(flatten)]
-    document: Document,
+    document: DocumentOptions,
     #[command(flatten)]
     target: Target,
 }

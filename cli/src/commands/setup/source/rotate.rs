@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::{
-    document::{Place, Text},
+    document::{DocumentPlace, Text},
     output::{self, quoted},
 };
 use webhook_serializer::{
@@ -58,7 +58,7 @@ impl Rotate {
         }
     }
 
-    async fn begin(&self, place: &Place, source: &Source, field: &str) -> Result<ExitCode> {
+    async fn begin(&self, place: &DocumentPlace, source: &Source, field: &str) -> Result<ExitCode> {
         let name = self.name.as_str();
         let word = word(field);
         let what = format!("the new {word} of {name}");
@@ -96,7 +96,7 @@ impl Rotate {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn finish(&self, place: &Place, source: &Source, field: &str, seen: &[String]) -> Result<ExitCode> {
+    async fn finish(&self, place: &DocumentPlace, source: &Source, field: &str, seen: &[String]) -> Result<ExitCode> {
         let name = self.name.as_str();
         let word = word(field);
         let held = seen.len();

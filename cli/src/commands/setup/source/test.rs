@@ -7,9 +7,9 @@ use clap::Args;
 use console::style;
 use serde_json::json;
 use serializer::{
-    document::Place,
+    document::DocumentPlace,
     local::{
-        samples::{self, Webhook},
+        samples::{self, SignedWebhook},
         sender::Sender,
     },
     output::LOCAL,
@@ -79,7 +79,7 @@ impl Test {
         }
     }
 
-    fn webhook(&self, source: &Source, sources: &Sources) -> Result<(String, Webhook)> {
+    fn webhook(&self, source: &Source, sources: &Sources) -> Result<(String, SignedWebhook)> {
         let own = match &self.sample {
             Some(path) => {
                 let text = std::fs::read_to_string(path).with_context(|| format!("{}", path.display()))?;
@@ -87,7 +87,7 @@ impl Test {
             }
             None => None,
         };
-        let signed = |sample: &str, event: &str| -> Result<Webhook> {
+        let signed = |sample: &str, event: &str| -> Result<SignedWebhook> {
             let event = samples::readdressed(event, source.name.as_str())
                 .with_context(|| format!("{sample} is not an event of a Function URL; events/ has examples"))?;
             samples::webhook(&event, sources, Env::system().now())
@@ -121,7 +121,7 @@ impl Test {
         Ok((sample, webhook))
     }
 
-    fn judge(&self, place: &Place, source: &Source, sample: &str, webhook: &Webhook) -> Result<ExitCode> {
+    fn judge(&self, place: &DocumentPlace, source: &Source, sample: &str, webhook: &SignedWebhook) -> Result<ExitCode> {
         let headers: Headers = webhook.headers.iter().cloned().collect();
         let headers = headers.with_query(webhook.query.clone().unwrap_or_default());
         let request = providers::Request { headers: &headers, body: &webhook.body };
@@ -155,7 +155,7 @@ impl Test {
         Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    async fn send(&self, source: &Source, sample: &str, webhook: &Webhook) -> Result<ExitCode> {
+    async fn send(&self, source: &Source, sample: &str, webhook: &SignedWebhook) -> Result<ExitCode> {
         let to = match &self.to {
             Some(to) => to.clone(),
             None => self.whereabouts.webhooks().await?.unwrap_or_else(|| LOCAL.to_owned()),
@@ -184,7 +184,7 @@ impl Test {
             }
             env.sleep(BETWEEN_LOOKS).await;
         };
-        let said = send::Accepted::of(&answer.body);
+        let said = send::AcceptedAnswer::of(&answer.body);
         let hint = match answer.status {
             200 | 202 => None,
             401 => Some(

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serializer::{
-    document::{self, Found, Place},
+    document::{self, DocumentPlace, FoundDocument},
     local::samples,
     output::{LOCAL, local_option, quoted},
     stack::{Stack, api::Services},
@@ -29,7 +29,7 @@ use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of
 /// ARN, or file:PATH. A stack's output CommandLine sets SOURCES.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
-pub(super) struct Document {
+pub(super) struct DocumentOptions {
     /// The document's file
     #[arg(long, value_name = "FILE", group = "document")]
     sources: Option<PathBuf>,
@@ -46,7 +46,7 @@ pub(super) struct Document {
 #[command(next_help_heading = "Which document")]
 pub(super) struct DocumentLocation {
     #[command(flatten)]
-    document: Document,
+    document: DocumentOptions,
     /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
     local: Option<String>,
@@ -58,7 +58,7 @@ pub(super) struct DocumentLocation {
 }
 
 impl DocumentLocation {
-    pub(super) async fn place(&self) -> Result<Place> {
+    pub(super) async fn place(&self) -> Result<DocumentPlace> {
         self.document.place(self.deployment_name()).await
     }
 
@@ -77,7 +77,7 @@ impl DocumentLocation {
     }
 
     pub(super) fn option(&self) -> String {
-        let Document { sources, sources_parameter, sources_secret } = &self.document;
+        let DocumentOptions { sources, sources_parameter, sources_secret } = &self.document;
         match (sources, sources_parameter, sources_secret) {
             (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
             (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
@@ -93,8 +93,8 @@ impl DocumentLocation {
     }
 }
 
-impl Document {
-    pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<Place> {
+impl DocumentOptions {
+    pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<DocumentPlace> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
             (_, Some(name), _) => SourcesOrigin::Parameter(name.clone()),
@@ -106,14 +106,14 @@ impl Document {
                 (Some(url), _) => of_local(url).await?,
                 (None, Some(name)) => {
                     let (account, said) = said_by_stack(name, deployment_name.who).await?;
-                    return Place::at(SourcesOrigin::read(&DeploymentVariables(&said))?, Some(&account));
+                    return DocumentPlace::at(SourcesOrigin::read(&DeploymentVariables(&said))?, Some(&account));
                 }
                 (None, None) => set()?,
             },
         };
         let account =
             if matches!(origin, SourcesOrigin::File(_)) { None } else { Some(account_of(deployment_name.who).await?) };
-        Place::at(origin, account.as_ref())
+        DocumentPlace::at(origin, account.as_ref())
     }
 }
 
@@ -153,7 +153,7 @@ pub async fn configured(deployment: &Deployment) -> Result<Sources> {
         _ if variables.is_empty() => set()?,
         _ => SourcesOrigin::read(&DeploymentVariables(variables))?,
     };
-    Ok(sources(&Place::at(origin, Some(&deployment.account))?).await?.1)
+    Ok(sources(&DocumentPlace::at(origin, Some(&deployment.account))?).await?.1)
 }
 
 struct DeploymentVariables<'a>(&'a BTreeMap<String, String>);
@@ -164,7 +164,7 @@ impl Variables for DeploymentVariables<'_> {
     }
 }
 
-pub(super) async fn sources(place: &Place) -> Result<(Found, Sources)> {
+pub(super) async fn sources(place: &DocumentPlace) -> Result<(FoundDocument, Sources)> {
     let found = place.read().await?.with_context(|| {
         format!("{place} does not exist: `serializer source add` makes a file or a parameter, with its first source")
     })?;

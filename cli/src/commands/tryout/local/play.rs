@@ -9,12 +9,12 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use serializer::{
     local::{
-        samples::{self, Webhook},
+        samples::{self, SignedWebhook},
         sender::Sender,
     },
     view::{
         position::marked,
-        recording::{EventKind, EventRecorder, OrderEvent},
+        recording::{EventKind, EventRecorder, RecordedEvent},
     },
 };
 use webhook_serializer::{
@@ -26,7 +26,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use crate::commands::tryout::send::Accepted;
+use crate::commands::tryout::send::AcceptedAnswer;
 
 /// The time limit for sending the samples. The same limit applies to settling the samples, including the retries of
 /// failed handlers.
@@ -39,20 +39,20 @@ type Place = (EntityKey, Sequence);
 /// A sample that was sent until an answer named its sequence. If the sample was sent more than once, an earlier copy
 /// may be stored under a sequence that no answer named.
 #[derive(Debug, Clone)]
-struct Sent {
+struct SentSample {
     place: Place,
     /// The name of the sample in the recording. All copies of the sample have this name, because names are recorded by
     /// delivery id.
     name: String,
 }
 
-pub(super) struct Verdict {
+pub(super) struct PlayVerdict {
     pub(super) is_well: bool,
     pub(super) says: String,
 }
 
 /// Posts all samples in `folder` to `url`, twice, and waits until the accepted samples are settled.
-pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &EventRecorder) -> Result<Verdict> {
+pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &EventRecorder) -> Result<PlayVerdict> {
     let sender = Sender::new(url);
     let webhooks = webhooks(folder, sources)?;
     let env = Env::system();
@@ -62,15 +62,15 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
         story.call(webhook.incoming.identity.delivery_id.as_str(), &name);
     }
     let give_up = env.monotonic() + PATIENCE;
-    let mut rounds: [Vec<Sent>; 2] = Default::default();
+    let mut rounds: [Vec<SentSample>; 2] = Default::default();
     for round in &mut rounds {
         for (file, webhook) in &webhooks {
             let place = send(&sender, file, webhook, give_up).await?;
             let name = story.name(webhook.incoming.identity.delivery_id.as_str(), &webhook.incoming.topic);
-            round.push(Sent { place, name });
+            round.push(SentSample { place, name });
         }
     }
-    let is_settled = |told: &[OrderEvent], sent: &Sent| {
+    let is_settled = |told: &[RecordedEvent], sent: &SentSample| {
         settlement(told, &sent.place).is_some() && outcomes(told, sent).next().is_some()
     };
     let settled = story.until(0, |told| rounds.iter().flatten().all(|sent| is_settled(told, sent)));
@@ -81,11 +81,11 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
 
 /// Sends a sample until an answer names its sequence, or until the monotonic time `give_up`. A busy machine may answer
 /// 503 or 202. The sample is then sent again, as senders do.
-async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration) -> Result<Place> {
+async fn send(sender: &Sender, file: &str, webhook: &SignedWebhook, give_up: Duration) -> Result<Place> {
     let env = Env::system();
     loop {
         let answer = sender.post(webhook).await?;
-        let accepted = Accepted::of(&answer.body);
+        let accepted = AcceptedAnswer::of(&answer.body);
         if let Some(topic) = accepted.ignored {
             bail!(
                 "{file} was ignored, because its source does not take `{topic}`: change its `topics`, or remove the \
@@ -104,7 +104,7 @@ async fn send(sender: &Sender, file: &str, webhook: &Webhook, give_up: Duration)
 
 /// Reads and signs the samples in a folder, sorted by file name. Two samples of one order with the same delivery id are
 /// refused, because the second one would be settled as a repeat.
-fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> {
+fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, SignedWebhook)>> {
     let shown = folder.display();
     let files = std::fs::read_dir(folder).with_context(|| format!("{shown} cannot be read"))?;
     let mut files = files.map(|file| Ok(file?.path())).collect::<Result<Vec<_>>>()?;
@@ -130,7 +130,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, Webhook)>> 
     Ok(webhooks)
 }
 
-fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlement> {
+fn settlement(told: &[RecordedEvent], (entity, sequence): &Place) -> Option<Settlement> {
     told.iter().find_map(|happening| match happening.what {
         EventKind::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
             Some(settlement)
@@ -141,7 +141,7 @@ fn settlement(told: &[OrderEvent], (entity, sequence): &Place) -> Option<Settlem
 
 /// Returns how each stored copy of a delivery was settled. Copies that were settled as repeats are left out, because a
 /// repeat does not tell whether another copy was applied or parked.
-fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement> {
+fn outcomes(told: &[RecordedEvent], sent: &SentSample) -> impl Iterator<Item = Settlement> {
     let of_it = told.iter().filter(|happening| happening.entity == sent.place.0 && happening.name == sent.name);
     of_it.filter_map(|happening| match happening.what {
         EventKind::Settled(settlement) if settlement != Settlement::Repeat => Some(settlement),
@@ -149,20 +149,21 @@ fn outcomes(told: &[OrderEvent], sent: &Sent) -> impl Iterator<Item = Settlement
     })
 }
 
-fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) -> Verdict {
-    let settled = |sent: &Sent| settlement(told, &sent.place);
-    let times = |sent: &Sent| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
+fn judge(told: &[RecordedEvent], [first, again]: &[Vec<SentSample>; 2], in_time: bool) -> PlayVerdict {
+    let settled = |sent: &SentSample| settlement(told, &sent.place);
+    let times = |sent: &SentSample| outcomes(told, sent).filter(|outcome| *outcome == Settlement::Applied).count();
     let applied = first.iter().filter(|sent| times(sent) == 1).count();
     // A resent webhook is answered with the sequence of the first copy, or gets a new sequence and is settled as a
     // repeat.
-    let is_repeat =
-        |sent: &Sent| first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat);
+    let is_repeat = |sent: &SentSample| {
+        first.iter().any(|one| one.place == sent.place) || settled(sent) == Some(Settlement::Repeat)
+    };
     let repeats = again.iter().filter(|sent| is_repeat(sent)).count();
     let count = first.len();
     if applied == count && repeats == count {
         let orders = first.iter().map(|sent| &sent.place.0).collect::<BTreeSet<_>>().len();
         let says = format!("{count} webhooks of {orders} orders, each sent twice: each applied once, in order");
-        return Verdict { is_well: true, says };
+        return PlayVerdict { is_well: true, says };
     }
     let mut says = format!("of {count} webhooks, each sent twice, {applied} were applied once");
     for sent in first.iter().filter(|sent| times(sent) != 1) {
@@ -177,7 +178,7 @@ fn judge(told: &[OrderEvent], [first, again]: &[Vec<Sent>; 2], in_time: bool) ->
     if repeats < count {
         says.push_str(&format!("\n  {} repeats were not recognised", count - repeats));
     }
-    Verdict { is_well: false, says }
+    PlayVerdict { is_well: false, says }
 }
 
 #[cfg(test)]
@@ -196,13 +197,13 @@ mod tests {
         (EntityKey::parse(order).expect("a key"), Sequence(sequence))
     }
 
-    fn sent(order: &str, sequence: u64, name: &str) -> Sent {
-        Sent { place: place(order, sequence), name: name.into() }
+    fn sent(order: &str, sequence: u64, name: &str) -> SentSample {
+        SentSample { place: place(order, sequence), name: name.into() }
     }
 
-    fn settled(sent: &Sent, how: Settlement) -> OrderEvent {
-        let Sent { place: (entity, sequence), name } = sent.clone();
-        OrderEvent { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: EventKind::Settled(how) }
+    fn settled(sent: &SentSample, how: Settlement) -> RecordedEvent {
+        let SentSample { place: (entity, sequence), name } = sent.clone();
+        RecordedEvent { at: Duration::ZERO, entity, sequence: Some(sequence), name, what: EventKind::Settled(how) }
     }
 
     #[test]

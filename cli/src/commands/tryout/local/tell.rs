@@ -10,7 +10,7 @@ use serializer::{
     say,
     view::{
         order_status::NextCommand,
-        recording::{EventKind, EventRecorder, OrderEvent, ParsedLine},
+        recording::{EventKind, EventRecorder, ParsedLine, RecordedEvent},
     },
 };
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -104,7 +104,7 @@ impl EventPrinter {
 
     /// Returns the error of a failed attempt, a block or a parked delivery. An error that the event does not contain is
     /// read from the rows. Events that come from logs contain none, because an error may quote a body.
-    async fn error(&self, happening: &OrderEvent) -> Option<String> {
+    async fn error(&self, happening: &RecordedEvent) -> Option<String> {
         match &happening.what {
             EventKind::Failed { error, .. } if !error.is_empty() => Some(error.clone()),
             EventKind::Failed { .. } | EventKind::Blocked(_) => {
@@ -119,7 +119,7 @@ impl EventPrinter {
         }
     }
 
-    fn besides(&self, happening: &OrderEvent, error: Option<&str>) -> String {
+    fn besides(&self, happening: &RecordedEvent, error: Option<&str>) -> String {
         let is_told = matches!(&happening.what, EventKind::Failed { error, .. } if !error.is_empty());
         let error = error.filter(|_| !is_told).map(|error| format!(": {error}")).unwrap_or_default();
         let option = local_option(&self.url);
@@ -135,8 +135,8 @@ impl EventPrinter {
     }
 }
 
-fn as_json(happening: &OrderEvent, error: Option<&str>) -> Value {
-    let OrderEvent { at, entity, sequence, name, what } = happening;
+fn as_json(happening: &RecordedEvent, error: Option<&str>) -> Value {
+    let RecordedEvent { at, entity, sequence, name, what } = happening;
     let mut value = json!({
         "at_ms": at.as_millis() as u64, "entity": entity, "sequence": sequence, "delivery": name,
     });

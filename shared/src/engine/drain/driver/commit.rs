@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::{CONTINUE, Driver, Flow, HandlerRun, Next};
+use super::{CONTINUE, Driver, Flow, HandlerRun, PlannedStep};
 use crate::{
     engine::{
         drain::{
             DrainError, PATIENCE,
-            plan::{AnswerTiming, Drain, Group, HANDOVER_DELAY, Step},
+            plan::{AnswerTiming, DeliveryGroup, Drain, HANDOVER_DELAY, Step},
         },
         store::StoreError,
     },
@@ -18,7 +18,7 @@ use crate::{
         receipt::Settlement,
         table::Write,
     },
-    sources::{Found, Source},
+    sources::{Source, SourceLookup},
     telemetry::RequeueReason,
 };
 
@@ -82,13 +82,17 @@ impl Driver<'_> {
         Ok(CONTINUE)
     }
 
-    fn not_landed(&self, run: HandlerRun, follows: impl FnOnce(&Drain, Group, &Source, AnswerTiming) -> Step) -> Flow {
+    fn not_landed(
+        &self,
+        run: HandlerRun,
+        follows: impl FnOnce(&Drain, DeliveryGroup, &Source, AnswerTiming) -> Step,
+    ) -> Flow {
         let answered = self.answered(run.took.unwrap_or_default());
         let step = match &self.source {
-            Some(Found::Source(source)) => follows(&self.drain, run.group, source, answered),
+            Some(SourceLookup::Source(source)) => follows(&self.drain, run.group, source, answered),
             _ => Step::HandOver(HANDOVER_DELAY, RequeueReason::UnknownSource),
         };
-        Flow::Continue(Some(Next { step, run }))
+        Flow::Continue(Some(PlannedStep { step, run }))
     }
 
     async fn reread_row(&mut self) -> Result<(), DrainError> {

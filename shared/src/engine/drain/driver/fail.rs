@@ -9,7 +9,7 @@ use crate::{
         drain::{
             DrainError,
             park::Parking,
-            plan::{Group, HANDOVER_DELAY},
+            plan::{DeliveryGroup, HANDOVER_DELAY},
         },
         queue::WakeUp,
     },
@@ -21,7 +21,7 @@ use crate::{
         receipt::Settlement,
         state::BlockReason,
     },
-    sources::Found,
+    sources::SourceLookup,
     telemetry::{Event, RequeueReason},
     time::Timestamp,
 };
@@ -32,7 +32,7 @@ use crate::{
 /// A breaker that opens reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-pub(super) struct Failure {
+pub(super) struct FailedRun {
     pub(super) attempts: u32,
     pub(super) retries: Retries,
     pub(super) one_by_one: Option<Sequence>,
@@ -48,7 +48,7 @@ impl Driver<'_> {
     /// The parameter `run` has no deliveries if a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
-        failure: &Failure,
+        failure: &FailedRun,
         wait: Duration,
         run: &HandlerRun,
     ) -> Result<Flow, DrainError> {
@@ -61,7 +61,7 @@ impl Driver<'_> {
             self.renewer.hold(self.drainer.wake(&wake_up, delay)).await??;
         }
         self.fail(failure, Some(retry_at)).await?;
-        if let Some(Found::Source(source)) = &self.source
+        if let Some(SourceLookup::Source(source)) = &self.source
             && failure.retries.class != FailureClass::Failed
             && failure.retries.waited(failure.retries.class) >= REPORTED_AFTER
         {
@@ -75,14 +75,14 @@ impl Driver<'_> {
         Ok(Flow::Break(()))
     }
 
-    pub(super) async fn give_up(&mut self, failure: &Failure) -> Result<Flow, DrainError> {
+    pub(super) async fn give_up(&mut self, failure: &FailedRun) -> Result<Flow, DrainError> {
         self.fail(failure, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(&mut self, failure: &Failure, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
+    async fn fail(&mut self, failure: &FailedRun, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
         let state = self.drain.state();
-        let Failure { attempts, retries, one_by_one, error } = failure;
+        let FailedRun { attempts, retries, one_by_one, error } = failure;
         let fail = Fail {
             lease: self.renewer.lease(),
             sequence: state.next(),
@@ -107,7 +107,7 @@ impl Driver<'_> {
         let parking = Parking { error, run_before, kept_for: self.drainer.settings.parked_retention };
         self.renewer.hold(parking.park(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
-        let parked = HandlerRun { deliveries: vec![Arc::new(delivery)], group: Group::ONE, took: None };
+        let parked = HandlerRun { deliveries: vec![Arc::new(delivery)], group: DeliveryGroup::ONE, took: None };
         self.settle(Settlement::Parked, &parked, carried).await
     }
 }

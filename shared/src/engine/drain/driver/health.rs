@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Driver;
 use crate::{
-    engine::breaker::{Change, StartResult, Ticket},
+    engine::breaker::{BreakerChange, StartResult, Ticket},
     handler::Outcome,
     protocol::{entity::SourceName, format::one_line},
     sources::Source,
@@ -30,8 +30,8 @@ impl Driver<'_> {
         };
         let fraction = self.drainer.store.env().fraction();
         match ticket.ended(now, result, fraction) {
-            Change::None => {}
-            Change::Opened(wait) => {
+            BreakerChange::None => {}
+            BreakerChange::Opened(wait) => {
                 self.drainer.observer.observe(&Event::BreakerOpened { source: name, wait });
                 if let Outcome::Unanswered { error, .. }
                 | Outcome::Unavailable { error, .. }
@@ -41,7 +41,7 @@ impl Driver<'_> {
                     self.report_unavailable(name, is_hung, &one_line(error));
                 }
             }
-            Change::Closed => self.drainer.observer.observe(&Event::BreakerClosed { source: name }),
+            BreakerChange::Closed => self.drainer.observer.observe(&Event::BreakerClosed { source: name }),
         }
         if result == StartResult::Success
             && let Some(after) = breakers.mark_available(name, now)

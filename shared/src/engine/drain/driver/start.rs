@@ -4,13 +4,13 @@ use std::{pin::pin, sync::Arc, time::Duration};
 
 use futures_util::future::{Either, select};
 
-use super::{Driver, Flow, HandlerRun, Next};
+use super::{Driver, Flow, HandlerRun, PlannedStep};
 use crate::{
     engine::{
         drain::{
             DrainError, Drainer, PATIENCE,
-            page::Page,
-            plan::{AnswerTiming, GROUP_BYTES, Group, HANDOVER_DELAY, MARK_TIMEOUT, Step, park},
+            page::InboxPage,
+            plan::{AnswerTiming, DeliveryGroup, GROUP_BYTES, HANDOVER_DELAY, MARK_TIMEOUT, Step, park},
         },
         run::run,
         store::StoreError,
@@ -23,24 +23,24 @@ use crate::{
         format::CorruptRow,
         inbox::{MarkStart, Marked},
     },
-    sources::Found,
+    sources::SourceLookup,
     telemetry::{Event, RequeueReason},
 };
 
-enum Members {
-    Complete(Group, Vec<Delivery>),
+enum GroupMembers {
+    Complete(DeliveryGroup, Vec<Delivery>),
     Corrupt(CorruptRow),
 }
 
 impl<'a> Driver<'a> {
-    pub(super) async fn start(&mut self, is_recorded: bool, group: Group) -> Result<Flow, DrainError> {
-        let follows = |step| Ok(Flow::Continue(Some(Next::new(step))));
-        let Some(Found::Source(source)) = self.source.clone() else {
+    pub(super) async fn start(&mut self, is_recorded: bool, group: DeliveryGroup) -> Result<Flow, DrainError> {
+        let follows = |step| Ok(Flow::Continue(Some(PlannedStep::new(step))));
+        let Some(SourceLookup::Source(source)) = self.source.clone() else {
             return follows(Step::HandOver(HANDOVER_DELAY, RequeueReason::UnknownSource));
         };
         let (group, mut deliveries) = match self.complete(group).await? {
-            Members::Complete(group, deliveries) => (group, deliveries),
-            Members::Corrupt(error) => return follows(park(self.drain.state().attempts, error.to_string())),
+            GroupMembers::Complete(group, deliveries) => (group, deliveries),
+            GroupMembers::Corrupt(error) => return follows(park(self.drain.state().attempts, error.to_string())),
         };
         self.describe(group, &mut deliveries);
         self.renewer.hold(self.in_flight.first_extension()).await?;
@@ -88,10 +88,10 @@ impl<'a> Driver<'a> {
         self.report(ticket, &source, &outcome);
         let step = self.drain.answered(outcome, group, &source, self.answered(took));
         let run = HandlerRun { deliveries, group, took: Some(took) };
-        Ok(Flow::Continue(Some(Next { step, run })))
+        Ok(Flow::Continue(Some(PlannedStep { step, run })))
     }
 
-    fn describe(&self, group: Group, deliveries: &mut [Delivery]) {
+    fn describe(&self, group: DeliveryGroup, deliveries: &mut [Delivery]) {
         let mut applied = self.drain.state().newest_event_time.clone();
         for delivery in deliveries {
             delivery.attempt = self.drain.attempt(group);
@@ -113,7 +113,7 @@ impl<'a> Driver<'a> {
 
     /// Reads the bodies of the deliveries in `group`. Ends the group before the first corrupt
     /// delivery, and before its JSON exceeds [`GROUP_BYTES`].
-    async fn complete(&mut self, mut group: Group) -> Result<Members, DrainError> {
+    async fn complete(&mut self, mut group: DeliveryGroup) -> Result<GroupMembers, DrainError> {
         'shorter: loop {
             let members: Vec<Unpacked> = self.drain.members(group).map(|waiting| waiting.unpacked.clone()).collect();
             let mut deliveries = Vec::with_capacity(members.len());
@@ -131,18 +131,18 @@ impl<'a> Driver<'a> {
                         bytes += if group.is_several() { encoded_bytes(delivery.body()) } else { 0 };
                         if bytes > GROUP_BYTES && !deliveries.is_empty() {
                             group.size = before as usize;
-                            return Ok(Members::Complete(group, deliveries));
+                            return Ok(GroupMembers::Complete(group, deliveries));
                         }
                         deliveries.push(delivery);
                     }
-                    Err(error) if before == 0 => return Ok(Members::Corrupt(error)),
+                    Err(error) if before == 0 => return Ok(GroupMembers::Corrupt(error)),
                     Err(_) => {
                         group.size = before as usize;
                         continue 'shorter;
                     }
                 }
             }
-            return Ok(Members::Complete(group, deliveries));
+            return Ok(GroupMembers::Complete(group, deliveries));
         }
     }
 
@@ -164,14 +164,14 @@ impl<'a> Driver<'a> {
     pub(super) fn read_ahead(
         &self,
         in_front: usize,
-    ) -> impl Future<Output = Option<Result<Page, StoreError>>> + use<'a> {
+    ) -> impl Future<Output = Option<Result<InboxPage, StoreError>>> + use<'a> {
         let range = self.drain.ahead(in_front, self.source.as_ref());
         let has_spilled = self.drain.has_spilled();
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
         async move {
             let (from, to) = range?;
-            Some(Page::read(store, &entity, from, to, has_spilled).await)
+            Some(InboxPage::read(store, &entity, from, to, has_spilled).await)
         }
     }
 }

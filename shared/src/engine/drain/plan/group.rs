@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Drain, PageItem, Waiting, is_stale};
+use super::{Drain, PageItem, WaitingDelivery, is_stale};
 use crate::{
     protocol::{delivery::Delivery, receipt::Settlement},
     sources::{Source, deliver::Deliver},
@@ -18,14 +18,14 @@ pub(crate) const GROUP_BYTES: usize = 5 * 1024 * 1024;
 /// The deliveries that one handler start covers: the delivery in front, and possibly some that
 /// directly follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Group {
+pub struct DeliveryGroup {
     pub size: usize,
     /// Set if the handler gets only the group's last delivery, which supersedes the other
     /// deliveries.
     pub is_latest: bool,
 }
 
-impl Group {
+impl DeliveryGroup {
     pub const ONE: Self = Self { size: 1, is_latest: false };
 
     pub fn is_several(self) -> bool {
@@ -38,7 +38,7 @@ impl Group {
     }
 }
 
-impl Default for Group {
+impl Default for DeliveryGroup {
     fn default() -> Self {
         Self::ONE
     }
@@ -49,7 +49,7 @@ impl Drain {
     ///
     /// The bodies are not read yet, so only their decoded sizes count here. The driver ends the group earlier if its
     /// JSON is too long.
-    pub(super) fn group(&self, front: &Delivery, source: &Source) -> Group {
+    pub(super) fn group(&self, front: &Delivery, source: &Source) -> DeliveryGroup {
         let is_latest = source.deliver == Deliver::Latest;
         // A delivery with attempts starts by itself. With `latest`, the attempts are the whole group's.
         let is_alone =
@@ -80,11 +80,11 @@ impl Drain {
         };
         let size = self.page.items.iter().take(most).take_while(fits).count();
         // The group has at least the delivery in front, however large its body is.
-        Group { size: size.max(1), is_latest }
+        DeliveryGroup { size: size.max(1), is_latest }
     }
 
     /// Returns the deliveries of `group` that its handler gets, in sequence.
-    pub fn members(&self, group: Group) -> impl Iterator<Item = &Waiting> {
+    pub fn members(&self, group: DeliveryGroup) -> impl Iterator<Item = &WaitingDelivery> {
         let skipped = if group.is_latest { group.size - 1 } else { 0 };
         let items = self.page.items.iter().take(group.size).skip(skipped);
         items.filter_map(|item| match item {
@@ -97,12 +97,12 @@ impl Drain {
     ///
     /// If `group` is only the delivery in front, failed attempts at an earlier `latest` group do
     /// not count.
-    pub fn tried(&self, group: Group) -> u32 {
+    pub fn tried(&self, group: DeliveryGroup) -> u32 {
         if self.has_attempts_of(group) { self.state.attempts } else { 0 }
     }
 
     /// Returns whether the row's attempts are those of `group`, not of an earlier `latest` group.
-    pub(super) fn has_attempts_of(&self, group: Group) -> bool {
+    pub(super) fn has_attempts_of(&self, group: DeliveryGroup) -> bool {
         group.is_several() || !self.state.has_attempts_of_latest()
     }
 
@@ -110,7 +110,7 @@ impl Drain {
     ///
     /// For a suspect, the lease holders that vanished without a recorded start count as one
     /// attempt, because one of them may have started the handler.
-    pub fn attempt(&self, group: Group) -> u32 {
+    pub fn attempt(&self, group: DeliveryGroup) -> u32 {
         self.tried(group) + u32::from(self.state.is_suspect()) + 1
     }
 }

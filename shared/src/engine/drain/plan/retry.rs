@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Drain, Group, HANDOVER_DELAY, PageItem, Step, park};
+use super::{DeliveryGroup, Drain, HANDOVER_DELAY, PageItem, Step, park};
 use crate::{
     handler::Outcome,
     protocol::{
@@ -38,13 +38,13 @@ pub(super) const NOT_TRIED: &str = "not tried: other orders of its source fail o
 struct Unsettled<'a> {
     class: FailureClass,
     error: String,
-    group: Group,
+    group: DeliveryGroup,
     source: &'a Source,
     at: Timestamp,
 }
 
 impl Drain {
-    pub fn answered(&self, outcome: Outcome, group: Group, source: &Source, answered: AnswerTiming) -> Step {
+    pub fn answered(&self, outcome: Outcome, group: DeliveryGroup, source: &Source, answered: AnswerTiming) -> Step {
         let (class, asked, error) = match outcome {
             Outcome::Done => return Step::Apply,
             Outcome::Commit(writes) => return Step::Commit(writes),
@@ -66,11 +66,11 @@ impl Drain {
         self.after(class, asked, &error, group, source, answered)
     }
 
-    pub fn failed(&self, error: &str, group: Group, source: &Source, answered: AnswerTiming) -> Step {
+    pub fn failed(&self, error: &str, group: DeliveryGroup, source: &Source, answered: AnswerTiming) -> Step {
         self.after(FailureClass::Failed, None, error, group, source, answered)
     }
 
-    pub fn refused(&self, group: Group, source: &Source, answered: AnswerTiming) -> Step {
+    pub fn refused(&self, group: DeliveryGroup, source: &Source, answered: AnswerTiming) -> Step {
         self.failed("a condition of the handler's own writes did not hold", group, source, answered)
     }
 
@@ -79,7 +79,7 @@ impl Drain {
         class: FailureClass,
         asked: Option<Duration>,
         error: &str,
-        group: Group,
+        group: DeliveryGroup,
         source: &Source,
         AnswerTiming { at, took, fraction }: AnswerTiming,
     ) -> Step {
@@ -164,7 +164,7 @@ impl Drain {
     /// Returns the step that splits a group: from now on each of its deliveries starts by itself.
     ///
     /// Then only the delivery that causes the failure uses up its attempts.
-    fn apart(&self, group: Group, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
+    fn apart(&self, group: DeliveryGroup, wait: Duration, error: String, source: &Source, retries: Retries) -> Step {
         let one_by_one = Some(Sequence(self.state.head.0 + group.size as u64));
         Step::Retry { is_started: true, attempts: 0, retries, one_by_one, wait: no_sooner(wait, source), error }
     }
@@ -178,7 +178,7 @@ impl Drain {
 }
 
 impl<'a> Unsettled<'a> {
-    fn of(class: FailureClass, error: &str, group: Group, source: &'a Source, at: Timestamp) -> Self {
+    fn of(class: FailureClass, error: &str, group: DeliveryGroup, source: &'a Source, at: Timestamp) -> Self {
         Self { class, error: one_line(error), group, source, at }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-const STARTED: Step = Step::Start { is_recorded: false, group: Group::ONE };
+const STARTED: Step = Step::Start { is_recorded: false, group: DeliveryGroup::ONE };
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Moment = Moment {
     now: NOW,
@@ -76,9 +76,9 @@ fn stored(incoming: &Incoming, sequence: u64) -> Row {
     memory::evaluate(&put.write(), None).unwrap().unwrap()
 }
 
-fn page(deliveries: u64) -> Page {
+fn page(deliveries: u64) -> InboxPage {
     let rows = (8..8 + deliveries).map(|at| stored(&incoming(&format!("D{at}"), at), at)).collect();
-    Page::parse(&entity(), Sequence(8), rows).unwrap()
+    InboxPage::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
 fn drain(state: EntityState, deliveries: u64) -> Drain {
@@ -94,8 +94,8 @@ fn source(options: &str) -> Arc<Source> {
     Sources::parse(&document).unwrap().iter().next().unwrap().clone()
 }
 
-fn found(options: &str) -> Option<Found> {
-    Some(Found::Source(source(options)))
+fn found(options: &str) -> Option<SourceLookup> {
+    Some(SourceLookup::Source(source(options)))
 }
 
 fn next(drain: &Drain, moment: Moment) -> Step {
@@ -113,7 +113,7 @@ const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000
 fn ended(settlement: Settlement) -> SettleRequest {
     let token = FencingToken(70);
     let carried = Retries::default();
-    SettleRequest { settlement, group: Group::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
+    SettleRequest { settlement, group: DeliveryGroup::ONE, token, attempts: 1, took: Some(SECOND), at: NOW, carried }
 }
 
 fn with(fraction: f64) -> AnswerTiming {
@@ -246,7 +246,7 @@ fn start_of_suspect_is_isolated_and_recorded() {
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
     assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation(3));
     let enough = 10 * SECOND + MARK_TIMEOUT + MARGIN;
-    assert_eq!(alone(enough), Step::Start { is_recorded: true, group: Group::ONE });
+    assert_eq!(alone(enough), Step::Start { is_recorded: true, group: DeliveryGroup::ONE });
     let short = enough - Duration::from_millis(1);
     assert_eq!(alone(short), Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime));
 }
@@ -320,7 +320,7 @@ fn receipt_dropped_from_row_still_identifies_repeats() {
     let rows = (8..).zip(places).map(|(at, id)| stored(&incoming(id, at), at)).collect();
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
     let mut drain = Drain::granted(remembering(&remembered, 12), MEMORY);
-    drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
+    drain.read(InboxPage::parse(&entity(), Sequence(8), rows).unwrap());
     for _ in 0..3 {
         assert_eq!(next(&drain, MOMENT), STARTED);
         settle(&mut drain, Settlement::Applied);
@@ -393,7 +393,7 @@ fn unspilled_receipts_stay_in_the_row() {
 fn repeat_within_one_page_is_recognised() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("D9", 9), 9), stored(&incoming("D8", 8), 10)];
     let mut drain = Drain::granted(row(7, 10), MEMORY);
-    drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
+    drain.read(InboxPage::parse(&entity(), Sequence(8), rows).unwrap());
     settle(&mut drain, Settlement::Applied);
     assert_eq!(next(&drain, MOMENT), STARTED);
     settle(&mut drain, Settlement::Applied);
@@ -402,10 +402,10 @@ fn repeat_within_one_page_is_recognised() {
 
 #[test]
 fn delivery_of_a_removed_source_is_parked() {
-    let of = |found: Option<Found>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
+    let of = |found: Option<SourceLookup>| drain(row(7, 8), 1).next(&MOMENT, found.as_ref());
     assert_eq!(of(None), Step::FindSource);
-    assert_eq!(of(Some(Found::Unknown)), Step::HandOver(UNREADABLE, RequeueReason::UnknownSource));
-    assert_eq!(of(Some(Found::Gone)), aside(0, "the source is no longer in the sources document"));
+    assert_eq!(of(Some(SourceLookup::Unknown)), Step::HandOver(UNREADABLE, RequeueReason::UnknownSource));
+    assert_eq!(of(Some(SourceLookup::Gone)), aside(0, "the source is no longer in the sources document"));
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn delivery_without_an_order_is_parked() {
     let unrouted = EntityKey::parse("shop/unrouted").unwrap();
     let incoming = Incoming { entity: unrouted.clone(), ..incoming("D8", 8) };
     let mut drain = Drain::granted(EntityState { entity: unrouted.clone(), ..row(7, 8) }, MEMORY);
-    drain.read(Page::parse(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
+    drain.read(InboxPage::parse(&unrouted, Sequence(8), vec![stored(&incoming, 8)]).unwrap());
     assert_eq!(next(&drain, MOMENT), aside(0, "the source's rules find no order in the webhook"));
 }
 
@@ -460,7 +460,7 @@ fn next_page_is_read_ahead_during_last_delivery() {
     assert_eq!(drain(row(7, 9), 2).ahead(1, None), None);
     assert_eq!(drain(row(7, 8), 1).ahead(1, None), None);
     let mut ahead = drain(row(7, 9), 1);
-    let rest = Page::parse(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
+    let rest = InboxPage::parse(&entity(), Sequence(9), vec![stored(&incoming("D9", 9), 9)]).unwrap();
     ahead.read_ahead(rest);
     settle(&mut ahead, Settlement::Applied);
     assert_eq!(ahead.front().unwrap().unpacked.head().sequence(), Sequence(9));
@@ -487,7 +487,7 @@ fn event_of_dropped_topic_family_has_unknown_age() {
     let families = ["orders", "refunds", "returns", "disputes", "fulfillments", "carts"];
     let times =
         (3..).zip(families).fold(EventTimes::default(), |times, (time, family)| times.applied(family, at(time)));
-    let waiting = |time| Page::parse(&entity(), Sequence(8), vec![stored(&incoming("D8", time), 8)]).unwrap();
+    let waiting = |time| InboxPage::parse(&entity(), Sequence(8), vec![stored(&incoming("D8", time), 8)]).unwrap();
     for (time, age) in [(2, Age::Unknown), (4, Age::Unknown), (5, Age::Newer)] {
         let mut drain = Drain::granted(EntityState { newest_event_time: times.clone(), ..row(7, 8) }, MEMORY);
         drain.read(waiting(time));
@@ -499,7 +499,7 @@ fn event_of_dropped_topic_family_has_unknown_age() {
 #[test]
 fn inbox_page_ends_at_the_first_gap() {
     let rows = vec![stored(&incoming("D8", 8), 8), stored(&incoming("DA", 77), 10)];
-    let page = Page::parse(&entity(), Sequence(8), rows).unwrap();
+    let page = InboxPage::parse(&entity(), Sequence(8), rows).unwrap();
     assert_eq!(page.items.len(), 1);
     assert_eq!(page.behind, Some(Timestamp::from_millis(77)));
 }
@@ -507,7 +507,7 @@ fn inbox_page_ends_at_the_first_gap() {
 #[test]
 fn inbox_page_ends_before_an_unreadable_row() {
     let newer = |at| stored(&incoming("D", at), at).with(a::VERSION, FORMAT + 1);
-    let page = |rows| Page::parse(&entity(), Sequence(8), rows);
+    let page = |rows| InboxPage::parse(&entity(), Sequence(8), rows);
     assert_eq!(page(vec![stored(&incoming("D8", 8), 8), newer(9)]).unwrap().items.len(), 1);
     assert!(page(vec![newer(8)]).is_err());
 }
@@ -538,7 +538,7 @@ proptest! {
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && !holds && suspect < VANISHED_BEFORE_START;
         match step {
             Step::Start { is_recorded, group } => {
-                prop_assert_eq!((is_recorded, group), (suspect > 0, Group::ONE));
+                prop_assert_eq!((is_recorded, group), (suspect > 0, DeliveryGroup::ONE));
                 prop_assert!(is_free && !is_spent && waiting > 0 && read > 0);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);
@@ -559,7 +559,7 @@ fn interrupted_drain_hands_over_unless_fresh_wake_up_was_sent() {
 
 #[test]
 fn drain_hands_over_before_delivery_of_paused_source() {
-    let paused = Found::Source(source("paused = true\n"));
+    let paused = SourceLookup::Source(source("paused = true\n"));
     let requeue = Step::HandOver(PAUSED, RequeueReason::Paused);
     assert_eq!(drain(row(7, 9), 2).next(&MOMENT, Some(&paused)), requeue);
     // While its source is paused, a delivery that has used all its attempts is not parked.

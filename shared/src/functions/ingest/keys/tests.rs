@@ -15,7 +15,7 @@ use crate::{
     providers::Headers,
     sources::Sources,
     time::{Clock, SeededRandom},
-    tls::endpoint::{Endpoint, Reply},
+    tls::endpoint::{Endpoint, EndpointReply},
 };
 
 /// The current time in these tests: 2026-01-05T14:01:40Z, in seconds.
@@ -86,7 +86,7 @@ fn certificate(issuer: &CertifiedIssuer<'static, KeyPair>, name: &str, from: i32
 
 const LIVE: &str = "messageverificationcerts.paypal.com";
 
-struct World {
+struct KeysWorld {
     endpoint: Endpoint,
     keys: PublishedKeys,
     clock: Stopped,
@@ -96,8 +96,8 @@ fn server() -> rcgen::CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap()
 }
 
-impl World {
-    async fn new(believed: &[&[u8]], reply: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Self {
+impl KeysWorld {
+    async fn new(believed: &[&[u8]], reply: impl Fn(usize) -> EndpointReply + Send + Sync + 'static) -> Self {
         let server = server();
         let endpoint = Endpoint::start_tls(&server, reply).await;
         let mut roots = Roots::in_pem(server.cert.pem().as_bytes()).unwrap();
@@ -144,7 +144,7 @@ fn borrowed<'a, const N: usize>(headers: &'a [(&'static str, String); N]) -> [(&
 async fn paypal_certificate_is_fetched_once() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);
-    let mut world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
+    let mut world = KeysWorld::new(&[issuer.pem().as_bytes()], move |_| EndpointReply::of(&pem)).await;
     for id in ["ours", "former", "ours"] {
         let headers = transmission(id, BODY);
         assert_eq!(world.verify(PAYPAL, &borrowed(&headers), BODY).await, Ok(Verified::Delivery), "{id}");
@@ -158,7 +158,7 @@ async fn source_tolerance_does_not_change_certificate_validity() {
     let issuer = authority("an authority");
     for (until, expected) in [(30, Ok(Verified::Delivery)), (-1, Err(Unverified::Certificate(Uncertified::Expired)))] {
         let pem = certificate(&issuer, LIVE, -30, until);
-        let world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
+        let world = KeysWorld::new(&[issuer.pem().as_bytes()], move |_| EndpointReply::of(&pem)).await;
         for tolerance in ["10s", "5m", "15m", "10d"] {
             let source = format!("{PAYPAL}\ntolerance = '{tolerance}'");
             let headers = transmission("ours", BODY);
@@ -171,7 +171,7 @@ async fn source_tolerance_does_not_change_certificate_validity() {
 async fn paypal_webhook_with_any_changed_part_is_refused() {
     let issuer = authority("an authority");
     let pem = certificate(&issuer, LIVE, -1, 30);
-    let world = World::new(&[issuer.pem().as_bytes()], move |_| Reply::of(&pem)).await;
+    let world = KeysWorld::new(&[issuer.pem().as_bytes()], move |_| EndpointReply::of(&pem)).await;
     let good = transmission("ours", BODY);
     let mut changed = BODY.to_vec();
     changed[10] ^= 1;
@@ -230,7 +230,7 @@ async fn paypal_certificate_needs_right_name_dates_and_trusted_issuer() {
         (Vec::new(), no_certificate()),
     ] {
         let shown = String::from_utf8_lossy(&pem).into_owned();
-        let world = World::new(&[known.pem().as_bytes()], move |_| Reply::of(&pem)).await;
+        let world = KeysWorld::new(&[known.pem().as_bytes()], move |_| EndpointReply::of(&pem)).await;
         let verified = world.verify(PAYPAL, &borrowed(&headers), BODY).await.map_err(|refusal| refusal.to_string());
         assert_eq!(verified, expected, "{shown}");
     }
@@ -244,7 +244,7 @@ const ADOBE_HEADERS: [&str; 4] = [
     "X-Adobe-Public-Key2-Path",
 ];
 
-async fn adobe(world: &World, source: &str, values: [&str; 4], body: &[u8]) -> Result<Verified, Unverified> {
+async fn adobe(world: &KeysWorld, source: &str, values: [&str; 4], body: &[u8]) -> Result<Verified, Unverified> {
     let headers: Vec<_> = ADOBE_HEADERS.into_iter().zip(values).filter(|(_, value)| !value.is_empty()).collect();
     world.verify(source, &headers, body).await
 }
@@ -268,7 +268,7 @@ async fn one_valid_adobe_signature_of_two_suffices() {
         ([&good, "@example.com/a.pem", "", ""], Err(Unverified::Malformed("x-adobe-public-key1-path".into())), 0),
         (["", "", "", ""], Err(Unverified::Missing("x-adobe-digital-signature-1".into())), 0),
     ] {
-        let world = World::new(&[], |_| Reply::of(public())).await;
+        let world = KeysWorld::new(&[], |_| EndpointReply::of(public())).await;
         assert_eq!(adobe(&world, ADOBE, values, BODY).await, expected, "{values:?}");
         assert_eq!(world.endpoint.posts(), fetches, "{values:?}");
     }
@@ -276,7 +276,7 @@ async fn one_valid_adobe_signature_of_two_suffices() {
 
 #[tokio::test]
 async fn adobe_signature_for_another_client_is_refused() {
-    let world = World::new(&[], |_| Reply::of(public())).await;
+    let world = KeysWorld::new(&[], |_| EndpointReply::of(public())).await;
     let path = "/prod/keys/pub-key-1.pem";
     for body in [&br#"{"recipient_client_id":"theirs"}"#[..], b"{}", b"", br#"{"recipient_client_id":"our"}"#] {
         let refused = adobe(&world, ADOBE, [&signature(body), path, "", ""], body).await;
@@ -291,7 +291,7 @@ async fn adobe_signature_for_another_client_is_refused() {
 
 #[tokio::test]
 async fn invalid_key_leaves_adobe_webhook_undecided() {
-    let world = World::new(&[], |_| Reply::of(b"<html>")).await;
+    let world = KeysWorld::new(&[], |_| EndpointReply::of(b"<html>")).await;
     let refused = adobe(&world, ADOBE, [&signature(BODY), "/prod/keys/a.pem", "", ""], BODY).await;
     assert!(matches!(refused, Err(Unverified::Unusable(..))), "{refused:?}");
 }
@@ -321,7 +321,7 @@ fn shipstation(id: &str, time: &str, body: &[u8]) -> [(&'static str, String); 3]
 
 #[tokio::test]
 async fn shipstation_key_is_selected_by_key_id() {
-    let mut world = World::new(&[], |_| Reply::of(&set("k-1"))).await;
+    let mut world = KeysWorld::new(&[], |_| EndpointReply::of(&set("k-1"))).await;
     let good = shipstation("k-1", "2026-01-05T14:01:00Z", BODY);
     assert_eq!(world.verify(SHIPSTATION, &borrowed(&good), BODY).await, Ok(Verified::Delivery));
     assert_eq!(world.endpoint.posted().await.line, "GET /jwks HTTP/1.1");
@@ -349,7 +349,7 @@ async fn shipstation_key_is_selected_by_key_id() {
 
 #[tokio::test]
 async fn unknown_key_id_causes_one_key_set_fetch_per_interval() {
-    let world = World::new(&[], |number| Reply::of(&set(if number == 0 { "k-1" } else { "k-2" }))).await;
+    let world = KeysWorld::new(&[], |number| EndpointReply::of(&set(if number == 0 { "k-1" } else { "k-2" }))).await;
     let verify =
         async |id| world.verify(SHIPSTATION, &borrowed(&shipstation(id, "2026-01-05T14:01:00Z", BODY)), BODY).await;
     let outdated = |refused| matches!(refused, Err(Unverified::Outdated(_)));
@@ -364,24 +364,26 @@ async fn unknown_key_id_causes_one_key_set_fetch_per_interval() {
     assert_eq!(world.endpoint.posts(), 2);
 }
 
-async fn one(world: &World) -> Result<Verified, Unverified> {
+async fn one(world: &KeysWorld) -> Result<Verified, Unverified> {
     world.verify(SHIPSTATION, &borrowed(&shipstation("k-1", "2026-01-05T14:01:00Z", BODY)), BODY).await
 }
 
 #[tokio::test]
 async fn failed_key_fetch_is_not_repeated_immediately() {
-    type Answer = fn() -> Reply;
+    type Answer = fn() -> EndpointReply;
     let refused: [(&str, Answer); 7] = [
-        ("closed", || Reply::Raw(Vec::new())),
-        ("not found", || Reply::status(404)),
-        ("elsewhere", || Reply::status(302).with("Location", "https://127.0.0.1/jwks")),
-        ("unwell", || Reply::status(500).body(30)),
-        ("too large", || Reply::of(&vec![b' '; LARGEST + 1])),
-        ("never all of it", || Reply::Raw(b"HTTP/1.1 200 \r\nContent-Length: 100\r\n\r\n{".to_vec())),
-        ("no HTTP", || Reply::Raw(b"220 mail\r\n".to_vec())),
+        ("closed", || EndpointReply::Raw(Vec::new())),
+        ("not found", || EndpointReply::status(404)),
+        ("elsewhere", || EndpointReply::status(302).with("Location", "https://127.0.0.1/jwks")),
+        ("unwell", || EndpointReply::status(500).body(30)),
+        ("too large", || EndpointReply::of(&vec![b' '; LARGEST + 1])),
+        ("never all of it", || EndpointReply::Raw(b"HTTP/1.1 200 \r\nContent-Length: 100\r\n\r\n{".to_vec())),
+        ("no HTTP", || EndpointReply::Raw(b"220 mail\r\n".to_vec())),
     ];
     for (name, answer) in refused {
-        let world = World::new(&[], move |number| if number == 0 { answer() } else { Reply::of(&set("k-1")) }).await;
+        let world =
+            KeysWorld::new(&[], move |number| if number == 0 { answer() } else { EndpointReply::of(&set("k-1")) })
+                .await;
         for _ in 0..3 {
             let unfetched = one(&world).await;
             assert!(matches!(unfetched, Err(Unverified::Unfetched(_))), "{name}: {unfetched:?}");
@@ -390,13 +392,15 @@ async fn failed_key_fetch_is_not_repeated_immediately() {
         world.clock.pass(SPACING);
         assert_eq!(one(&world).await, Ok(Verified::Delivery), "{name}");
     }
-    let whole = World::new(&[], |_| Reply::of(&[set("k-1"), vec![b' '; LARGEST - set("k-1").len()]].concat())).await;
+    let whole =
+        KeysWorld::new(&[], |_| EndpointReply::of(&[set("k-1"), vec![b' '; LARGEST - set("k-1").len()]].concat()))
+            .await;
     assert_eq!(one(&whole).await, Ok(Verified::Delivery), "it is just small enough");
 }
 
 #[tokio::test]
 async fn key_fetch_from_silent_host_times_out() {
-    let mut world = World::new(&[], |_| Reply::Never).await;
+    let mut world = KeysWorld::new(&[], |_| EndpointReply::Never).await;
     let keys = world.keys.clone();
     let clock = world.clock.clone();
     let sources = Sources::parse(&format!("[sources.shop]\nhandler = 'h'\n{SHIPSTATION}")).unwrap();
@@ -413,13 +417,13 @@ async fn key_fetch_from_silent_host_times_out() {
 
 #[tokio::test]
 async fn host_with_untrusted_certificate_gets_no_request() {
-    let endpoint = Endpoint::start_tls(&server(), |_| Reply::of(&set("k-1"))).await;
+    let endpoint = Endpoint::start_tls(&server(), |_| EndpointReply::of(&set("k-1"))).await;
     let clock = Stopped::default();
     let env = Env::new(clock.clone(), SeededRandom::new(1));
     let mut reasons = Vec::new();
     for origin in [endpoint.url(), endpoint.url().replace("https", "http")] {
         let keys = PublishedKeys::standing_in(env.clone(), origin, Roots::mozilla());
-        let world = World { endpoint: Endpoint::start(|_| Reply::Never).await, keys, clock: clock.clone() };
+        let world = KeysWorld { endpoint: Endpoint::start(|_| EndpointReply::Never).await, keys, clock: clock.clone() };
         let Err(Unverified::Unfetched(at)) = one(&world).await else { panic!("it is believed") };
         // An immediate second try would only be refused as too soon.
         world.clock.pass(SPACING);
@@ -434,7 +438,11 @@ async fn host_with_untrusted_certificate_gets_no_request() {
 #[tokio::test]
 async fn key_is_refetched_hourly_and_usable_one_day() {
     let world =
-        World::new(&[], |number| if number % 4 == 0 { Reply::of(&set("k-1")) } else { Reply::status(500) }).await;
+        KeysWorld::new(
+            &[],
+            |number| if number % 4 == 0 { EndpointReply::of(&set("k-1")) } else { EndpointReply::status(500) },
+        )
+        .await;
     let verify = async |after: Duration| {
         world.clock.pass(after);
         let time = world.clock.now().to_string();
@@ -457,7 +465,11 @@ async fn key_is_refetched_hourly_and_usable_one_day() {
 
 #[tokio::test]
 async fn failed_key_fetches_evict_no_cached_key() {
-    let world = World::new(&[], |number| if number == 0 { Reply::of(public()) } else { Reply::status(404) }).await;
+    let world = KeysWorld::new(
+        &[],
+        |number| if number == 0 { EndpointReply::of(public()) } else { EndpointReply::status(404) },
+    )
+    .await;
     let verify = async |path: &str| adobe(&world, ADOBE, [&signature(BODY), path, "", ""], BODY).await;
     assert_eq!(verify("/prod/keys/own.pem").await, Ok(Verified::Delivery));
     for number in 0..2 * MOST {

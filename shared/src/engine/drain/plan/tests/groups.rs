@@ -9,29 +9,29 @@ use super::{
 const UP_TO_3: &str = "deliver = { up_to = 3 }\n";
 const LATEST: &str = "deliver = 'latest'\n";
 
-fn several(places: usize) -> Group {
-    Group { size: places, is_latest: false }
+fn several(places: usize) -> DeliveryGroup {
+    DeliveryGroup { size: places, is_latest: false }
 }
 
-fn latest(places: usize) -> Group {
-    Group { size: places, is_latest: true }
+fn latest(places: usize) -> DeliveryGroup {
+    DeliveryGroup { size: places, is_latest: true }
 }
 
-fn roomy(state: EntityState, capacity: usize, page: Page) -> Drain {
+fn roomy(state: EntityState, capacity: usize, page: InboxPage) -> Drain {
     let mut drain = Drain::granted(state, Memory { capacity, ..MEMORY });
     drain.read(page);
     drain
 }
 
-fn group(drain: &Drain, options: &str) -> Group {
+fn group(drain: &Drain, options: &str) -> DeliveryGroup {
     match drain.next(&MOMENT, found(options).as_ref()) {
         Step::Start { group, .. } => group,
         step => panic!("{step:?}"),
     }
 }
 
-fn of(rows: Vec<Row>) -> Page {
-    Page::parse(&entity(), Sequence(8), rows).unwrap()
+fn of(rows: Vec<Row>) -> InboxPage {
+    InboxPage::parse(&entity(), Sequence(8), rows).unwrap()
 }
 
 #[test]
@@ -39,11 +39,11 @@ fn group_ends_at_option_limit_or_page_end_or_full_row() {
     let state = row(7, 20);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), UP_TO_3), several(3));
     assert_eq!(group(&roomy(state.clone(), 9, page(2)), UP_TO_3), several(2));
-    assert_eq!(group(&roomy(state.clone(), 9, page(5)), ""), Group::ONE);
+    assert_eq!(group(&roomy(state.clone(), 9, page(5)), ""), DeliveryGroup::ONE);
     assert_eq!(group(&roomy(state.clone(), 9, page(5)), LATEST), latest(5));
     // A group has at most as many deliveries as the row holds receipts.
     assert_eq!(group(&roomy(state.clone(), 2, page(5)), UP_TO_3), several(2));
-    assert_eq!(group(&roomy(state, 1, page(5)), UP_TO_3), Group::ONE);
+    assert_eq!(group(&roomy(state, 1, page(5)), UP_TO_3), DeliveryGroup::ONE);
 }
 
 #[test]
@@ -51,22 +51,22 @@ fn group_has_one_source_and_no_repeat_or_tombstone() {
     let start = |row_9: Row, state| group(&roomy(state, 9, of(vec![stored(&incoming("D8", 8), 8), row_9])), UP_TO_3);
     let with = |incoming: Incoming| start(stored(&incoming, 9), row(7, 9));
     assert_eq!(with(incoming("D9", 9)), several(2));
-    assert_eq!(with(incoming("D8", 9)), Group::ONE, "a repeat");
+    assert_eq!(with(incoming("D8", 9)), DeliveryGroup::ONE, "a repeat");
     let known = remembering(&[("D9", Settlement::Applied)], 9);
-    assert_eq!(start(stored(&incoming("D9", 9), 9), known), Group::ONE, "settled before");
+    assert_eq!(start(stored(&incoming("D9", 9), 9), known), DeliveryGroup::ONE, "settled before");
     let mut other = incoming("D9", 9);
     other.identity.source = SourceName::parse("pay").unwrap();
-    assert_eq!(with(other), Group::ONE, "of another source");
+    assert_eq!(with(other), DeliveryGroup::ONE, "of another source");
     let void =
         Row::new().with(a::ENTITY, entity().as_str()).with(a::ITEM, stored(&incoming("", 1), 9).text(a::ITEM).unwrap());
-    assert_eq!(start(void.with(a::VERSION, FORMAT).with(a::VOID, true), row(7, 9)), Group::ONE, "a tombstone");
+    assert_eq!(start(void.with(a::VERSION, FORMAT).with(a::VOID, true), row(7, 9)), DeliveryGroup::ONE, "a tombstone");
     let large = |mut incoming: Incoming| {
         incoming.body = vec![b' '; GROUP_BYTES / 2 + 1].into();
         incoming
     };
     let rows = [large(incoming("D8", 8)), large(incoming("D9", 9))];
     let rows = (8..).zip(&rows).map(|(at, incoming)| stored(incoming, at)).collect();
-    assert_eq!(group(&roomy(row(7, 9), 9, of(rows)), UP_TO_3), Group::ONE, "too large to invoke a function");
+    assert_eq!(group(&roomy(row(7, 9), 9, of(rows)), UP_TO_3), DeliveryGroup::ONE, "too large to invoke a function");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn failed_group_is_retried_one_by_one() {
 
 #[test]
 fn not_now_outcome_does_not_split_the_group() {
-    let requeue = |options: &str, group: Group, state: EntityState| {
+    let requeue = |options: &str, group: DeliveryGroup, state: EntityState| {
         let drain = roomy(state, 9, page(5));
         match drain.answered(Outcome::not_now("full"), group, &source(options), with(0.5)) {
             Step::Retry { attempts, one_by_one: None, wait, .. } if wait == 5 * SECOND => attempts,
@@ -210,8 +210,8 @@ fn attempts_under_policy_latest_do_not_count_after_change_to_each() {
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
     let stood_for = |one_by_one| failed(2, EntityState { one_by_one: Some(Sequence(one_by_one)), ..row(7, 20) });
     let alone = roomy(stood_for(7), 9, page(5));
-    assert_eq!((alone.attempt(Group::ONE), alone.attempt(latest(5))), (1, 3));
-    let answered = |drain: &Drain, outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
+    assert_eq!((alone.attempt(DeliveryGroup::ONE), alone.attempt(latest(5))), (1, 3));
+    let answered = |drain: &Drain, outcome| drain.answered(outcome, DeliveryGroup::ONE, &source, with(1.0));
     let Step::Retry { attempts, one_by_one, .. } = answered(&alone, Outcome::retry("no")) else {
         panic!("it is retried")
     };
@@ -219,7 +219,7 @@ fn attempts_under_policy_latest_do_not_count_after_change_to_each() {
     assert_eq!(answered(&alone, Outcome::Reject("no".into())), aside(1, "no"));
     // From now on the attempts belong to the delivery in front.
     let again = roomy(stood_for(8), 9, page(5));
-    assert_eq!(again.attempt(Group::ONE), 3);
+    assert_eq!(again.attempt(DeliveryGroup::ONE), 3);
     assert_eq!(answered(&again, Outcome::retry("no")), aside(3, "no"));
 }
 

@@ -20,7 +20,7 @@ fn delivery_with_too_many_crashes_is_not_started() {
     assert_eq!(tried(8, "retry = { attempts = 99 }\n"), aside(9, "it broke"));
     let blocked = Step::GiveUp(9, crashed(8), "it broke".into());
     assert_eq!(tried(8, "on_failure = \"block\"\n"), blocked);
-    let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&Found::Gone));
+    let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&SourceLookup::Gone));
     assert_eq!(gone, aside(1, ""));
 }
 
@@ -28,7 +28,7 @@ fn delivery_with_too_many_crashes_is_not_started() {
 fn handler_outcome_applies_commits_parks_or_retries_delivery() {
     let drain = drain(EntityState { attempts: 1, ..row(7, 8) }, 1);
     let source = source("retry = { attempts = 3, first = \"4s\", longest = \"9s\" }\n");
-    let follows = |outcome| drain.answered(outcome, Group::ONE, &source, with(1.0));
+    let follows = |outcome| drain.answered(outcome, DeliveryGroup::ONE, &source, with(1.0));
     assert_eq!(follows(Outcome::Done), Step::Apply);
     assert_eq!(follows(Outcome::Commit(Vec::new())), Step::Commit(Vec::new()));
     assert_eq!(follows(Outcome::Reject("no".into())), aside(2, "no"));
@@ -46,7 +46,7 @@ fn handler_outcome_applies_commits_parks_or_retries_delivery() {
 fn retry_limit_counts_backoff_even_if_requested_wait_is_shorter() {
     let step = drain(row(7, 8), 1).answered(
         Outcome::retry_after(Duration::ZERO, "soon"),
-        Group::ONE,
+        DeliveryGroup::ONE,
         &source("retry = { first = \"4s\" }\n"),
         with(1.0),
     );
@@ -58,7 +58,7 @@ fn retry_limit_counts_backoff_even_if_requested_wait_is_shorter() {
 fn not_now_outcome_waits_and_counts_no_attempt() {
     let source = source("retry = { attempts = 2, first = \"4s\", longest = \"9s\" }\n");
     let requeue = |attempts, outcome, fraction| {
-        drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, Group::ONE, &source, with(fraction))
+        drain(EntityState { attempts, ..row(7, 8) }, 1).answered(outcome, DeliveryGroup::ONE, &source, with(fraction))
     };
     let step = |attempts, wait| retry(FailureClass::Unavailable, attempts, wait, "full");
     assert_eq!(requeue(0, Outcome::not_now("full"), 0.5), step(0, 5 * SECOND));
@@ -93,14 +93,18 @@ fn each_failure_class_has_a_separate_limit() {
     ];
     for (class, outcome, limit, attempts) in answers {
         for (_, other, ..) in answers.iter().filter(|(other, ..)| *other != class) {
-            let step =
-                drain(waited(class, 400 * SECOND), 2).answered(other("no"), Group::ONE, &source(options), with(0.5));
+            let step = drain(waited(class, 400 * SECOND), 2).answered(
+                other("no"),
+                DeliveryGroup::ONE,
+                &source(options),
+                with(0.5),
+            );
             assert!(matches!(step, Step::Retry { .. }), "{class:?} uses up another's limit: {step:?}");
         }
         let step = |wait: Duration, on_failure| {
             drain(waited(class, wait), 2).answered(
                 outcome("no"),
-                Group::ONE,
+                DeliveryGroup::ONE,
                 &source(&format!("{options}{on_failure}")),
                 with(0.5),
             )
@@ -119,7 +123,7 @@ fn unavailable_destination_parks_delivery_at_half_the_retention() {
     let step = |wait| {
         drain(waited(FailureClass::Unavailable, wait), 2).answered(
             Outcome::unavailable("no"),
-            Group::ONE,
+            DeliveryGroup::ONE,
             &source(""),
             with(0.5),
         )
@@ -140,7 +144,7 @@ fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
     let source = source("retry = { unavailable_for = \"3h\" }\n");
     let step = |age| {
         let at = Timestamp::from_millis(8) + age;
-        drain.answered(Outcome::unavailable("no"), Group::ONE, &source, AnswerTiming { at, ..with(1.0) })
+        drain.answered(Outcome::unavailable("no"), DeliveryGroup::ONE, &source, AnswerTiming { at, ..with(1.0) })
     };
     let Step::Retry { retries, wait, .. } = step(hour) else { panic!("it has time left") };
     assert_eq!(retries.waited(FailureClass::Unavailable), hour + 5 * minute + wait, "clocks may be apart");
@@ -183,12 +187,12 @@ fn attempts_limit_counts_only_failed_starts() {
     let unavailable = Outcome::unavailable("no");
     let outcomes = [&unanswered, &unavailable, &failed, &unanswered, &unanswered, &failed, &unanswered];
     for outcome in outcomes {
-        let answered = drain(state.clone(), 2).answered(outcome.clone(), Group::ONE, &source, with(0.5));
+        let answered = drain(state.clone(), 2).answered(outcome.clone(), DeliveryGroup::ONE, &source, with(0.5));
         let Step::Retry { attempts, retries, .. } = answered else { panic!("{answered:?}") };
         (state.attempts, state.retries) = (attempts, retries.crashed());
     }
     assert_eq!((state.attempts, state.retries.failures), (6, 2));
-    assert_eq!(drain(state, 2).answered(failed, Group::ONE, &source, with(0.5)), aside(7, "no"));
+    assert_eq!(drain(state, 2).answered(failed, DeliveryGroup::ONE, &source, with(0.5)), aside(7, "no"));
 }
 
 #[test]
@@ -199,8 +203,8 @@ fn delivery_of_another_source_inherits_no_waiting_time() {
         other.identity.source = SourceName::parse(next).unwrap();
         let rows = vec![stored(&incoming("D8", 8), 8), stored(&other, 9)];
         let mut drain = Drain::granted(waited(FailureClass::Unavailable, 300 * SECOND), MEMORY);
-        drain.read(Page::parse(&entity(), Sequence(8), rows).unwrap());
-        match drain.answered(Outcome::unavailable("no"), Group::ONE, &source, with(0.5)) {
+        drain.read(InboxPage::parse(&entity(), Sequence(8), rows).unwrap());
+        match drain.answered(Outcome::unavailable("no"), DeliveryGroup::ONE, &source, with(0.5)) {
             Step::Park { carried, .. } => carried.waited(FailureClass::Unavailable),
             other => panic!("{other:?}"),
         }
@@ -213,7 +217,7 @@ fn handler_error_is_stored_as_one_line() {
     let drain = drain(row(7, 8), 1);
     let said = || "no\n\tsuch \u{1b}[31morder".to_owned();
     let one_line = "no  such  [31morder";
-    let answered = |outcome| drain.answered(outcome, Group::ONE, &source(""), with(0.0));
+    let answered = |outcome| drain.answered(outcome, DeliveryGroup::ONE, &source(""), with(0.0));
     assert_eq!(answered(Outcome::Reject(said())), aside(1, one_line));
     let Step::Retry { error, .. } = answered(Outcome::retry(said())) else { panic!("it is tried again") };
     assert_eq!(error, one_line);
@@ -224,7 +228,7 @@ fn last_failed_attempt_parks_or_blocks_as_configured() {
     let state = failed(1, row(7, 8));
     let retries = state.retries;
     let drain = drain(state, 1);
-    let fails = |options| drain.failed("it broke", Group::ONE, &source(options), with(0.0));
+    let fails = |options| drain.failed("it broke", DeliveryGroup::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
     assert_eq!(fails(blocks), Step::GiveUp(2, retries, "it broke".into()));
@@ -233,7 +237,7 @@ fn last_failed_attempt_parks_or_blocks_as_configured() {
 #[test]
 fn rate_limit_applies_to_retries() {
     let drain = drain(row(7, 8), 1);
-    let waits = |outcome| drain.answered(outcome, Group::ONE, &source("rate = \"1/min\"\n"), with(0.0));
+    let waits = |outcome| drain.answered(outcome, DeliveryGroup::ONE, &source("rate = \"1/min\"\n"), with(0.0));
     assert_eq!(waits(Outcome::retry_after(SECOND, "no")), retry(FailureClass::Failed, 1, 60 * SECOND, "no"));
     assert_eq!(waits(Outcome::retry_after(90 * SECOND, "no")), retry(FailureClass::Failed, 1, 90 * SECOND, "no"));
     assert_eq!(waits(Outcome::unavailable("no")), retry(FailureClass::Unavailable, 0, 60 * SECOND, "no"));
@@ -241,6 +245,6 @@ fn rate_limit_applies_to_retries() {
 
 #[test]
 fn commit_with_failed_condition_counts_as_failed_attempt() {
-    let refused = drain(row(7, 8), 1).refused(Group::ONE, &source("retry = { attempts = 1 }\n"), with(0.0));
+    let refused = drain(row(7, 8), 1).refused(DeliveryGroup::ONE, &source("retry = { attempts = 1 }\n"), with(0.0));
     assert_eq!(refused, aside(1, "a condition of the handler's own writes did not hold"));
 }
