@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::Result;
+use figures::sheet::SheetCell;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serializer::{
     local::{
@@ -104,32 +105,32 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
     Scenario { name: "group", up_to: 10, ..HOT },
 ];
 
-/// The column titles for [`Measured::times`].
-pub(crate) const TIMES: [&str; 12] = [
-    "scenario",
-    ">deliveries",
-    ">orders",
-    ">workers",
-    ">wall ms",
-    ">ideal ms",
-    ">control ms",
-    ">wall/control",
-    ">hand-over p50",
-    ">p95",
-    ">cpu ms each",
-    ">engines' cpu",
+/// The columns for [`Measured::times`].
+pub(crate) const TIMES: [(&str, &str); 12] = [
+    ("scenario", "scenario"),
+    ("deliveries", ">deliveries"),
+    ("orders", ">orders"),
+    ("workers", ">workers"),
+    ("wall_ms", ">wall ms"),
+    ("ideal_ms", ">ideal ms"),
+    ("control_ms", ">control ms"),
+    ("wall_per_control", ">wall/control"),
+    ("hand_over_p50_ms", ">hand-over p50"),
+    ("hand_over_p95_ms", ">p95"),
+    ("cpu_ms_each", ">cpu ms each"),
+    ("engines_cpu_ms_each", ">engines' cpu"),
 ];
 
-/// The column titles for [`Measured::counts`].
-pub(crate) const COUNTS: [&str; 8] = [
-    "per delivery",
-    ">write units",
-    ">read units",
-    ">requests",
-    ">sends",
-    ">extensions",
-    ">failed conditions",
-    "verdict",
+/// The columns for [`Measured::counts`].
+pub(crate) const COUNTS: [(&str, &str); 8] = [
+    ("scenario", "per delivery"),
+    ("write_units", ">write units"),
+    ("read_units", ">read units"),
+    ("requests", ">requests"),
+    ("sends", ">sends"),
+    ("extensions", ">extensions"),
+    ("failed_conditions", ">failed conditions"),
+    ("verdict", "verdict"),
 ];
 
 #[derive(Debug)]
@@ -149,32 +150,39 @@ pub(crate) struct Measured {
     pub(crate) verdict: Verdict,
 }
 
-pub(crate) fn ms(time: Duration) -> String {
-    format!("{:.1}", time.as_secs_f64() * 1e3)
+pub(crate) fn ms(time: Duration) -> SheetCell {
+    let ms = time.as_secs_f64() * 1e3;
+    SheetCell::number(ms, format!("{ms:.1}"))
 }
 
-pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> String {
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> SheetCell {
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    sorted.get(index).map_or_else(|| "–".to_owned(), |time| ms(*time))
+    sorted.get(index).map_or_else(|| SheetCell::none("–"), |time| ms(*time))
 }
 
 impl Measured {
-    pub(crate) fn times(&self) -> Vec<String> {
+    pub(crate) fn times(&self) -> Vec<SheetCell> {
         let Scenario { name, deliveries, orders, workers, task, .. } = self.scenario;
-        let each = |cpu: Duration| format!("{:.2}", cpu.as_secs_f64() * 1e3 / f64::from(deliveries));
-        let none = || "–".to_owned();
+        let none = || SheetCell::none("–");
+        let each = |cpu: Duration| {
+            let each = cpu.as_secs_f64() * 1e3 / f64::from(deliveries);
+            SheetCell::number(each, format!("{each:.2}"))
+        };
         vec![
-            name.to_owned(),
-            deliveries.to_string(),
-            orders.to_string(),
-            workers.to_string(),
+            SheetCell::text(name),
+            SheetCell::count(deliveries),
+            SheetCell::count(orders),
+            SheetCell::count(workers),
             ms(self.wall),
             // The ideal time is that of the longest order's handlers, one after the other.
             ms(task * deliveries.div_ceil(orders)),
             ms(self.control),
             match task.is_zero() {
                 true => none(),
-                false => format!("{:.2}", self.wall.as_secs_f64() / self.control.as_secs_f64()),
+                false => {
+                    let ratio = self.wall.as_secs_f64() / self.control.as_secs_f64();
+                    SheetCell::number(ratio, format!("{ratio:.2}"))
+                }
             },
             percentile(&self.hand_overs, 50),
             percentile(&self.hand_overs, 95),
@@ -183,20 +191,23 @@ impl Measured {
         ]
     }
 
-    pub(crate) fn counts(&self) -> Vec<String> {
+    pub(crate) fn counts(&self) -> Vec<SheetCell> {
         let Reading { writes, reads, refusals, failures, sends, extensions, .. } = self.reading;
         let requests = writes + reads + refusals + failures + sends + extensions;
-        let each = |count: f64| format!("{:.3}", count / f64::from(self.scenario.deliveries));
+        let each = |count: f64| {
+            let each = count / f64::from(self.scenario.deliveries);
+            SheetCell::number(each, format!("{each:.3}"))
+        };
         let Verdict { ran_ahead, overlaps, lost, repeated } = &self.verdict;
         vec![
-            self.scenario.name.to_owned(),
+            SheetCell::text(self.scenario.name),
             each(self.reading.write_units),
             each(self.reading.read_units),
             each(requests as f64),
             each(sends as f64),
             each(extensions as f64),
             each(refusals as f64),
-            match self.verdict.is_clean() {
+            SheetCell::text(match self.verdict.is_clean() {
                 true => "in order".to_owned(),
                 false => format!(
                     "{} out of order, {} overlaps, {} lost, {} repeated",
@@ -205,7 +216,7 @@ impl Measured {
                     lost.len(),
                     repeated.len()
                 ),
-            },
+            }),
         ]
     }
 }

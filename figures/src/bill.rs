@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use serializer::output::Table;
+use serde_json::json;
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+
+use crate::sheet::{FiguresReport, Sheet, SheetCell};
 
 /// The number of metrics that the template's alarms watch, because an alarm is billed by its
 /// metrics. Each source adds one alarm with one metric.
@@ -205,6 +207,30 @@ impl Bill {
         self.dollars() - self.observation()
     }
 
+    fn sheet(&self) -> Sheet {
+        let mut sheet = Sheet::new(&[
+            ("item", "a month"),
+            ("count", ">count"),
+            ("unit", ""),
+            ("dollars", ">dollars"),
+            ("free", ">free"),
+        ]);
+        for item in &self.items {
+            let free = if item.free > 0.0 { dollars(item.free) } else { String::new() };
+            sheet.row([
+                SheetCell::text(item.name),
+                SheetCell::number(item.count, count(item.count)),
+                SheetCell::text(item.unit),
+                SheetCell::number(item.dollars, dollars(item.dollars)),
+                SheetCell::number(item.free, free),
+            ]);
+        }
+        let none = || SheetCell::none("");
+        let number = |amount: f64| SheetCell::number(amount, dollars(amount));
+        sheet.row([SheetCell::text("in all"), none(), none(), number(self.dollars()), number(self.free())]);
+        sheet
+    }
+
     fn dollars_for(&self, name: &str) -> f64 {
         self.items.iter().filter(|item| item.name == name).map(|item| item.dollars).sum()
     }
@@ -386,32 +412,28 @@ impl Load {
     }
 
     /// Returns the bill, then what other designs cost.
-    pub fn report(self) -> String {
+    pub fn report(self) -> FiguresReport {
         let load = Self { burst: self.burst.max(1.0), ..self };
         let bills = load.bills();
         let [(ours, _), ..] = &bills;
-        let mut items = Table::new(&["a month", ">count", "", ">dollars", ">free"]);
-        for item in &ours.items {
-            let free = if item.free > 0.0 { dollars(item.free) } else { String::new() };
-            items.row([item.name.into(), count(item.count), item.unit.into(), dollars(item.dollars), free]);
-        }
-        items.row(["in all".into(), String::new(), String::new(), dollars(ours.dollars()), dollars(ours.free())]);
-        let mut designs = Table::new(&[
-            "dollars a month, without observation",
-            ">in all",
-            ">idle queue",
-            ">scheduler",
-            ">deliveries",
-            ">a million more",
+        let items = ours.sheet();
+        let mut designs = Sheet::new(&[
+            ("design", "dollars a month, without observation"),
+            ("dollars", ">in all"),
+            ("idle_queue", ">idle queue"),
+            ("scheduler", ">scheduler"),
+            ("deliveries", ">deliveries"),
+            ("a_million_more", ">a million more"),
         ]);
         for (bill, fixed) in &bills {
             let idle = bill.dollars_for("queue, idle receives");
             let deliveries = bill.without_observation() - fixed;
             let per_million = deliveries / load.deliveries() * 1e6;
             let all = [bill.without_observation(), idle, fixed - idle, deliveries, per_million];
-            designs.row(std::iter::once(bill.design.to_owned()).chain(all.map(dollars)));
+            let cells = all.map(|amount| SheetCell::number(amount, dollars(amount)));
+            designs.row(std::iter::once(SheetCell::text(bill.design)).chain(cells));
         }
-        format!(
+        let text = format!(
             "{items}\n\
              {} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}.\n\n\
              {}\n\
@@ -426,7 +448,15 @@ impl Load {
             designs.to_string().trim_end(),
             COMPRESSION * 100.0,
             MEMORY_GB * 1024.0,
-        )
+        );
+        let json = json!({
+            "a_month": items.json(),
+            "dollars": ours.dollars(),
+            "observation": ours.observation(),
+            "free": ours.free(),
+            "without_observation": designs.json(),
+        });
+        FiguresReport { text, json }
     }
 }
 

@@ -22,7 +22,7 @@ impl std::ops::Sub for Cpu {
     }
 }
 
-/// Returns the processor time that living threads have used so far. Threads with the name
+/// Returns the processor time that living threads have used so far. ThreadTimes with the name
 /// `engines` are this run's engines. Engine threads of earlier runs, which may still be
 /// ending, are not counted.
 pub(crate) fn spent(engines: &str) -> Option<Cpu> {

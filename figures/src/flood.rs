@@ -1,8 +1,12 @@
 //! Computes what a flood of unsigned requests costs, for `docs/deploying.md`.
 
-use serializer::output::Table;
+use serde_json::json;
 
-use crate::{bill::invocation_dollars, scaling::limit};
+use crate::{
+    bill::invocation_dollars,
+    scaling::limit,
+    sheet::{FiguresReport, Sheet, SheetCell},
+};
 
 const RATES: [f64; 3] = [200.0, 1_000.0, 10_000.0];
 const DAY: f64 = 86_400.0;
@@ -19,10 +23,16 @@ const ADDRESSES: f64 = 1_000.0;
 const LET_IN_BY_WAF: f64 = 100.0;
 
 /// Returns the table for `docs/deploying.md`.
-pub fn report() -> String {
+pub fn report() -> FiguresReport {
     let refused = invocation_dollars(REFUSED_MS);
     let by_waf = (ADDRESSES * LET_IN_BY_WAF / 300.0).floor();
-    let mut table = Table::new(&["dollars a day, at requests a second", ">200", ">1,000", ">10,000", ">let in"]);
+    let mut sheet = Sheet::new(&[
+        ("front_door", "dollars a day, at requests a second"),
+        ("dollars_at_200", ">200"),
+        ("dollars_at_1000", ">1,000"),
+        ("dollars_at_10000", ">10,000"),
+        ("let_in_a_second", ">let in"),
+    ]);
     // For each request, and for each that is let in.
     for (door, each, let_in, limit) in [
         ("Function URL, 1,000 functions at once", 0.0, 0.0, limit::ACCOUNT * limit::REQUESTS_EACH),
@@ -30,11 +40,14 @@ pub fn report() -> String {
         ("HTTP API", HTTP_API_REQUEST, 0.0, HTTP_API_RATE),
         ("CloudFront with WAF, a Function URL behind", WAF_REQUEST, CLOUDFRONT_REQUEST, by_waf),
     ] {
-        let cost = |rate: f64| format!("{:.2}", DAY * (rate * each + rate.min(limit) * (let_in + refused)));
-        let cells = RATES.map(cost).into_iter().chain([format!("{limit} /s")]);
-        table.row(std::iter::once(door.to_owned()).chain(cells));
+        let cost = |rate: f64| {
+            let dollars = DAY * (rate * each + rate.min(limit) * (let_in + refused));
+            SheetCell::number(dollars, format!("{dollars:.2}"))
+        };
+        let [first, second, third] = RATES.map(cost);
+        sheet.row([SheetCell::text(door), first, second, third, SheetCell::number(limit, format!("{limit} /s"))]);
     }
-    table.to_string().trim_end().to_owned()
+    FiguresReport { text: sheet.to_string().trim_end().to_owned(), json: json!({ "dollars_a_day": sheet.json() }) }
 }
 
 #[cfg(test)]
@@ -44,7 +57,7 @@ mod tests {
     #[test]
     fn deploying_page_contains_the_current_report() {
         let page = include_str!("../../docs/deploying.md");
-        assert!(page.contains(&report()), "put this into docs/deploying.md:\n{}", report());
+        assert!(page.contains(&report().text), "put this into docs/deploying.md:\n{}", report().text);
         let million =
             format!("a million requests cost ${:.2} if each is refused", invocation_dollars(REFUSED_MS) * 1e6);
         assert!(page.contains(&million), "docs/deploying.md: {million}");

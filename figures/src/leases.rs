@@ -10,8 +10,9 @@ use std::{
 };
 
 use anyhow::Result;
+use figures::sheet::{Sheet, SheetCell};
 use futures_util::future::try_join_all;
-use serializer::{local::Engines, output::Table};
+use serializer::local::Engines;
 use tokio::sync::Mutex;
 use webhook_serializer::{
     aws::{Account, Parts, meter::Meter},
@@ -73,32 +74,32 @@ impl Record {
 }
 
 /// Measures each way of waiting with one caller, with five callers on one key, and with 32
-/// callers on twenty keys. Returns the table, and whether all leases were exclusive and all
+/// callers on twenty keys. Returns the sheet, and whether all leases were exclusive and all
 /// tokens grew.
-pub(crate) async fn run(distance: Distance) -> Result<(Table, bool)> {
+pub(crate) async fn run(distance: Distance) -> Result<(Sheet, bool)> {
     let engines = Engines::start(None).await?;
     let account = distance.account(&engines).await?;
-    let mut table = Table::new(&[
-        "leases",
-        ">callers",
-        ">keys",
-        ">wall ms",
-        ">ideal ms",
-        ">hand-over p50",
-        ">p95",
-        ">writes each",
-        ">reads each",
-        "verdict",
+    let mut sheet = Sheet::new(&[
+        ("waiting", "leases"),
+        ("callers", ">callers"),
+        ("keys", ">keys"),
+        ("wall_ms", ">wall ms"),
+        ("ideal_ms", ">ideal ms"),
+        ("hand_over_p50_ms", ">hand-over p50"),
+        ("hand_over_p95_ms", ">p95"),
+        ("writes_each", ">writes each"),
+        ("reads_each", ">reads each"),
+        ("verdict", "verdict"),
     ]);
     let mut is_exclusive = true;
     for (name, waiting) in WAITING {
         for (callers, keys) in [(1, 1), (5, 1), (32, 20)] {
             let (cells, is_clean) = measure(&engines, &account, name, waiting, callers, keys).await?;
-            table.row(cells);
+            sheet.row(cells);
             is_exclusive &= is_clean;
         }
     }
-    Ok((table, is_exclusive))
+    Ok((sheet, is_exclusive))
 }
 
 async fn measure(
@@ -108,7 +109,7 @@ async fn measure(
     waiting: Waiting,
     callers: u32,
     keys: u32,
-) -> Result<(Vec<String>, bool)> {
+) -> Result<(Vec<SheetCell>, bool)> {
     let env = Env::system();
     let meter: Arc<Meter> = Arc::default();
     let records: Vec<Record> = (0..keys).map(|_| Record::default()).collect();
@@ -148,21 +149,24 @@ async fn measure(
     }
     hand_overs.sort_unstable();
     let is_clean = overlaps + stale_tokens == 0;
-    let each = |count: u64| format!("{:.2}", count as f64 / f64::from(callers));
+    let each = |count: u64| {
+        let each = count as f64 / f64::from(callers);
+        SheetCell::number(each, format!("{each:.2}"))
+    };
     let cells = vec![
-        name.to_owned(),
-        callers.to_string(),
-        keys.to_string(),
+        SheetCell::text(name),
+        SheetCell::count(callers),
+        SheetCell::count(keys),
         ms(wall),
         ms(WORK * callers.div_ceil(keys)),
         percentile(&hand_overs, 50),
         percentile(&hand_overs, 95),
         each(counted.writes + counted.refusals),
         each(counted.reads),
-        match is_clean {
+        SheetCell::text(match is_clean {
             true => "one at a time".to_owned(),
             false => format!("{overlaps} overlaps, {stale_tokens} stale tokens"),
-        },
+        }),
     ];
     Ok((cells, is_clean))
 }

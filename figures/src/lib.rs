@@ -5,3 +5,4 @@ pub mod bill;
 pub mod flood;
 mod peak;
 pub mod scaling;
+pub mod sheet;

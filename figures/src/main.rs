@@ -10,15 +10,25 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use distance::Distance;
-use figures::{bill::Load, flood, scaling};
-use serializer::{
-    output::{self, Table},
-    say,
+use figures::{
+    bill::Load,
+    flood, scaling,
+    sheet::{FiguresReport, Sheet},
 };
+use serializer::{output, say};
 
 /// Measures the serializer on this machine and estimates what it costs in AWS
 #[derive(Debug, Parser)]
 #[command(name = "figures", max_term_width = 100)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+    /// Print one JSON object with the same figures, not rounded
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Measure on the embedded engines: time against a control, cost per delivery
     Bench(Bench),
@@ -48,33 +58,36 @@ fn names() -> clap::builder::PossibleValuesParser {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let bench = match Command::parse() {
-        Command::Bench(bench) => bench,
-        Command::Bill(load) => {
-            output::print(format_args!("{}\n", load.report()));
-            return ExitCode::SUCCESS;
-        }
-        Command::Flood => {
-            output::print(format_args!("{}\n", flood::report()));
-            return ExitCode::SUCCESS;
-        }
-        Command::Scaling => {
-            output::print(scaling::report());
-            return ExitCode::SUCCESS;
-        }
+    let CommandLine { command, json } = CommandLine::parse();
+    let measured = match command {
+        Command::Bench(bench) => bench.run().await,
+        Command::Bill(load) => Ok((load.report(), true)),
+        Command::Flood => Ok((flood::report(), true)),
+        Command::Scaling => Ok((scaling::report(), true)),
     };
-    bench.run().await.unwrap_or_else(|error| {
-        output::complain(format_args!("error: {error:#}"));
-        ExitCode::FAILURE
-    })
+    match measured {
+        Ok((report, is_clean)) => {
+            match json {
+                true => say!("{}", report.json),
+                false => say!("{}", report.text),
+            }
+            if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            output::complain(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 impl Bench {
-    async fn run(self) -> Result<ExitCode> {
+    /// Runs the chosen scenarios. Returns their figures, and whether all deliveries were handled in order and all
+    /// leases were exclusive.
+    async fn run(self) -> Result<(FiguresReport, bool)> {
         let is_chosen = |name: &str| self.scenario.is_empty() || self.scenario.iter().any(|chosen| chosen == name);
         let mut is_clean = true;
-        let mut times = Table::new(&bench::TIMES);
-        let mut counts = Table::new(&bench::COUNTS);
+        let mut times = Sheet::new(&bench::TIMES);
+        let mut counts = Sheet::new(&bench::COUNTS);
         for mut scenario in bench::SCENARIOS.into_iter().filter(|scenario| is_chosen(scenario.name)) {
             if let Some(deliveries) = self.deliveries {
                 scenario.deliveries = deliveries;
@@ -86,15 +99,19 @@ impl Bench {
             times.row(measured.times());
             counts.row(measured.counts());
         }
-        if !times.is_empty() {
-            output::print(format_args!("{times}\n{counts}\n"));
-        }
+        let mut sheets = vec![("times", times), ("per_delivery", counts)];
         if is_chosen(leases::NAME) {
             output::complain(format_args!("Running {} …", leases::NAME));
-            let (table, is_exclusive) = leases::run(self.distance).await?;
-            say!("{table}");
+            let (leases, is_exclusive) = leases::run(self.distance).await?;
+            sheets.push(("leases", leases));
             is_clean &= is_exclusive;
         }
-        Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        sheets.retain(|(_, sheet)| !sheet.is_empty());
+        let texts: Vec<String> = sheets.iter().map(|(_, sheet)| sheet.to_string()).collect();
+        let json = sheets.iter().map(|(name, sheet)| ((*name).to_owned(), sheet.json())).collect();
+        Ok((
+            FiguresReport { text: texts.join("\n").trim_end().to_owned(), json: serde_json::Value::Object(json) },
+            is_clean,
+        ))
     }
 }

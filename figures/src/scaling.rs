@@ -1,15 +1,18 @@
 //! Finds the documented AWS limits that a given rate of webhooks would reach.
 
-use serializer::output::Table;
+use serde_json::json;
 use webhook_serializer::config::SWEEP_ROWS;
 
 use crate::{
     bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START},
     peak::{Outcome, Stack, simulate},
+    sheet::{FiguresReport, Sheet, SheetCell},
 };
 
 pub(crate) const BURST: f64 = 5.0;
 const HANDLER_MS: f64 = 250.0;
+/// The default of the template's parameter `WorkerConcurrency`.
+const WORKER_CONCURRENCY: f64 = 5.0;
 const RATES: [f64; 4] = [1.0, 100.0, 1_000.0, 10_000.0];
 
 /// AWS's limits, and settings of the template. `docs/scaling.md` names the source of each.
@@ -79,67 +82,94 @@ fn order_limit(group: f64) -> f64 {
 }
 
 /// Returns the tables for `docs/scaling.md`.
-pub fn report() -> String {
-    let throttles_at = |capacity: f64| number((capacity / writes(1.0)[0]).floor());
+pub fn report() -> FiguresReport {
+    let throttles_at = |capacity: f64| (capacity / writes(1.0)[0]).floor();
+    let (new, grown) = (throttles_at(limit::NEW_TABLE_WRITES), throttles_at(limit::TABLE_WRITES));
     let throttling = format!(
         "The entities table throttles above {} webhooks a second if new, above {} if grown",
-        throttles_at(limit::NEW_TABLE_WRITES),
-        throttles_at(limit::TABLE_WRITES)
+        number(new),
+        number(grown)
     );
-    format!("{}{throttling}\n\n{}\n{}", by_rate(), by_group(), by_stack()).trim_end().to_owned()
+    let [by_rate, by_group, by_stack] = [by_rate(), by_group(), by_stack()];
+    FiguresReport {
+        text: format!("{by_rate}{throttling}\n\n{by_group}\n{by_stack}").trim_end().to_owned(),
+        json: json!({
+            "by_rate": by_rate.json(),
+            "throttles_above": { "new_table": new, "grown_table": grown },
+            "by_group": by_group.json(),
+            "by_stack": by_stack.json(),
+        }),
+    }
 }
 
-fn by_rate() -> Table {
-    let mut table = Table::new(&["webhooks a second", ">1", ">100", ">1,000", ">10,000", ">limit"]);
-    let mut row = |name: &str, value: &dyn Fn(f64) -> f64, limit: &str| {
-        table.row([name.into()].into_iter().chain(RATES.map(|rate| number(value(rate)))).chain([limit.into()]));
+fn cell(value: f64) -> SheetCell {
+    SheetCell::number(value, number(value))
+}
+
+fn by_rate() -> Sheet {
+    let mut sheet = Sheet::new(&[
+        ("figure", "webhooks a second"),
+        ("at_1", ">1"),
+        ("at_100", ">100"),
+        ("at_1000", ">1,000"),
+        ("at_10000", ">10,000"),
+        ("limit", ">limit"),
+    ]);
+    let mut row = |name: &str, value: &dyn Fn(f64) -> f64, limit: Option<f64>| {
+        let limit = limit.map_or_else(|| SheetCell::none(""), cell);
+        sheet.row([SheetCell::text(name)].into_iter().chain(RATES.map(|rate| cell(value(rate)))).chain([limit]));
     };
-    let new_table = number(limit::NEW_TABLE_WRITES);
-    let account = number(limit::ACCOUNT);
-    row("entities table, write units a second", &|rate| writes(rate)[0], &new_table);
-    row("inbox table, write units a second", &|rate| writes(rate)[1], &new_table);
-    row("ingest at once", &|rate| (rate * INGEST_MS / 1000.0).ceil(), &account);
-    row("  needed for a Function URL's rate", &|rate| (rate / limit::REQUESTS_EACH).ceil(), &account);
-    row("workers at once, ten orders each", &|rate| workers(rate, limit::BATCH), "5");
-    row("  one order each", &|rate| workers(rate, 1.0), &account);
-    row("seconds to add them, ten orders each", &|rate| seconds_to_add(workers(rate, limit::BATCH)), "");
+    let new_table = Some(limit::NEW_TABLE_WRITES);
+    let account = Some(limit::ACCOUNT);
+    row("entities table, write units a second", &|rate| writes(rate)[0], new_table);
+    row("inbox table, write units a second", &|rate| writes(rate)[1], new_table);
+    row("ingest at once", &|rate| (rate * INGEST_MS / 1000.0).ceil(), account);
+    row("  needed for a Function URL's rate", &|rate| (rate / limit::REQUESTS_EACH).ceil(), account);
+    row("workers at once, ten orders each", &|rate| workers(rate, limit::BATCH), Some(WORKER_CONCURRENCY));
+    row("  one order each", &|rate| workers(rate, 1.0), account);
+    row("seconds to add them, ten orders each", &|rate| seconds_to_add(workers(rate, limit::BATCH)), None);
     row(
         "messages in flight, at most",
         &|rate| workers(rate, 1.0).min(limit::POLLERS) * limit::BATCH,
-        &number(limit::IN_FLIGHT),
+        Some(limit::IN_FLIGHT),
     );
-    row("hours of a sweep's round", &sweep_hours, "1");
-    row("rows that expire a second", &|rate| rate * (1.0 + 1.0 / BURST), "");
-    row("GB stored", &|rate| load(rate).table_gb(), "");
-    row("dollars a month", &|rate| load(rate).dollars(), "");
-    row("dollars a million", &|rate| load(rate).dollars() / (rate * 0.0864 * RETENTION_DAYS), "");
-    table
+    row("hours of a sweep's round", &sweep_hours, Some(1.0));
+    row("rows that expire a second", &|rate| rate * (1.0 + 1.0 / BURST), None);
+    row("GB stored", &|rate| load(rate).table_gb(), None);
+    row("dollars a month", &|rate| load(rate).dollars(), None);
+    row("dollars a million", &|rate| load(rate).dollars() / (rate * 0.0864 * RETENTION_DAYS), None);
+    sheet
 }
 
-fn by_group() -> Table {
+fn by_group() -> Sheet {
     const GROUPS: [f64; 3] = [1.0, 10.0, 25.0];
-    let mut table = Table::new(&["one order, deliveries a second", ">alone", ">groups of 10", ">groups of 25"]);
+    let mut sheet = Sheet::new(&[
+        ("figure", "one order, deliveries a second"),
+        ("alone", ">alone"),
+        ("groups_of_10", ">groups of 10"),
+        ("groups_of_25", ">groups of 25"),
+    ]);
     let mut row = |name: &str, value: &dyn Fn(f64) -> f64| {
-        table.row([name.into()].into_iter().chain(GROUPS.map(|group| number(value(group)))));
+        sheet.row([SheetCell::text(name)].into_iter().chain(GROUPS.map(|group| cell(value(group)))));
     };
     row("handlers of 250 ms", &|group| order_rate(group, HANDLER_MS));
     row("handlers of 10 ms", &|group| order_rate(group, 10.0));
     row("its partition throttles at", &order_limit);
-    table
+    sheet
 }
 
-fn by_stack() -> Table {
-    let mut table = Table::new(&[
-        ">usual",
-        ">peak",
-        ">workers",
-        ">account",
-        ">warm",
-        ">429",
-        ">503 or deferred",
-        ">longest wait",
-        ">most waiting",
-        ">caught up after",
+fn by_stack() -> Sheet {
+    let mut sheet = Sheet::new(&[
+        ("usual", ">usual"),
+        ("peak", ">peak"),
+        ("workers", ">workers"),
+        ("account", ">account"),
+        ("warm", ">warm"),
+        ("refused_percent", ">429"),
+        ("not_stored_percent", ">503 or deferred"),
+        ("longest_wait_seconds", ">longest wait"),
+        ("most_waiting", ">most waiting"),
+        ("caught_up_after_seconds", ">caught up after"),
     ]);
     let new_table = limit::NEW_TABLE_WRITES;
     for (usual, workers, account, warm) in [
@@ -153,21 +183,25 @@ fn by_stack() -> Table {
     ] {
         let Outcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
             simulate(Stack { usual, workers, account, warm });
-        let percent = |part: f64| format!("{:.0} %", part / sent * 100.0);
-        table.row([
-            number(usual),
-            number(usual * 10.0),
-            number(workers),
-            number(account),
-            number(warm),
+        let percent = |part: f64| {
+            let percent = part / sent * 100.0;
+            SheetCell::number(percent, format!("{percent:.0} %"))
+        };
+        let seconds = |seconds: usize| SheetCell::number(seconds as f64, time(seconds));
+        sheet.row([
+            cell(usual),
+            cell(usual * 10.0),
+            cell(workers),
+            cell(account),
+            cell(warm),
             percent(refused),
             percent(not_stored),
-            time(longest_wait),
-            number(most_waiting.round()),
-            caught_up.map_or("over a day".into(), time),
+            seconds(longest_wait),
+            cell(most_waiting.round()),
+            caught_up.map_or_else(|| SheetCell::none("over a day"), seconds),
         ]);
     }
-    table
+    sheet
 }
 
 fn time(seconds: usize) -> String {
@@ -232,7 +266,7 @@ mod tests {
     #[test]
     fn scaling_page_contains_the_current_report() {
         let page = include_str!("../../docs/scaling.md");
-        assert!(page.contains(&report()), "put this into docs/scaling.md:\n{}", report());
+        assert!(page.contains(&report().text), "put this into docs/scaling.md:\n{}", report().text);
         let words = page.split_whitespace().count();
         assert!(words <= 700, "{words} words");
     }

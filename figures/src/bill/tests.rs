@@ -33,6 +33,16 @@ fn billed_writes_are_sum_of_delivery_and_burst_costs() {
 }
 
 #[test]
+fn json_has_the_items_of_the_table() {
+    let json = SHOP.report().json;
+    let items = json["a_month"].as_array().expect("an array");
+    let queue = items.iter().find(|item| item["item"] == "queue").expect("the item");
+    assert_eq!((&queue["count"], &queue["unit"]), (&count_of(SHOP, "queue").into(), &"queue requests".into()));
+    assert_eq!(items.last().expect("the sum")["dollars"], json["dollars"]);
+    assert_eq!(json["without_observation"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
 fn group_settles_in_one_write() {
     let writes = |up_to| table_writes(Load { up_to, ..LOAD });
     assert_eq!(writes(1) - writes(3), 100_000.0 * 2.0);
@@ -136,7 +146,7 @@ fn place_of_sources_document_is_billed() {
 
 #[test]
 fn figures_page_contains_the_current_bill() {
-    let report = SHOP.report();
+    let report = SHOP.report().text;
     let page = include_str!("../../../docs/figures.md");
     let (table, rest) = report.split_once("\n\n").expect("a table");
     for part in std::iter::once(table).chain(rest.split("\n\n")) {
