@@ -6,10 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -49,7 +46,7 @@ use webhook_serializer::{
 };
 
 use crate::{
-    cpu::{self, Cpu},
+    cpu::{Cpu, EngineThreads},
     distance::Distance,
 };
 
@@ -243,13 +240,12 @@ impl Handler for Task {
 
 /// Runs `scenario` on engines that are started for it.
 pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
-    static RUNS: AtomicU32 = AtomicU32::new(0);
     let control = control(&scenario).await;
     // The engines run on threads of their own, so that their processor time is measured
     // separately.
-    let threads = format!("{}-{}", cpu::ENGINE, RUNS.fetch_add(1, Relaxed));
-    let engine_runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name(&threads).enable_all().build()?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let threads = EngineThreads::of(builder.worker_threads(2).thread_name("engine").enable_all());
+    let engine_runtime = builder.build()?;
     let (engines, account) = engine_runtime
         .spawn(async move {
             let engines = Engines::start(None).await?;
@@ -261,18 +257,21 @@ pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measur
     // include the time for waking them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let world = World { scenario, engines, account, threads, meter: Arc::default() };
-    let measured = tokio::task::block_in_place(|| runtime.block_on(world.measure(control)));
     // tokio panics if a runtime is dropped inside another.
-    runtime.shutdown_background();
-    engine_runtime.shutdown_background();
-    measured
+    tokio::task::block_in_place(|| {
+        let measured = runtime.block_on(world.measure(control));
+        runtime.shutdown_background();
+        // The next run measures the processor time of the process, so these engines must have ended.
+        engine_runtime.shutdown_timeout(Duration::from_secs(5));
+        measured
+    })
 }
 
 struct World {
     scenario: Scenario,
     engines: Engines,
     account: Account,
-    threads: String,
+    threads: EngineThreads,
     meter: Arc<Meter>,
 }
 
@@ -326,7 +325,7 @@ impl World {
         let parts = self.connect().await?;
         let inbox = Inbox::new(parts.store, parts.waker, self.engines.config().retention, Arc::new(Quiet));
         let counted_before = self.meter.reading();
-        let cpu_before = cpu::spent(&self.threads);
+        let cpu_before = self.threads.spent();
         let (began, sent) = if self.scenario.is_backlog {
             let sent = self.append_all(&inbox, &journal).await?;
             let began = journal.now();
@@ -337,7 +336,7 @@ impl World {
             (journal.now(), self.append_all(&inbox, &journal).await?)
         };
         journal.until_applied(self.scenario.deliveries as usize).await;
-        let cpu = cpu_before.zip(cpu::spent(&self.threads)).map(|(before, after)| after - before);
+        let cpu = cpu_before.zip(self.threads.spent()).map(|(before, after)| after - before);
         stop.send_replace(true);
         while let Some(ended) = running.join_next().await {
             ended??;
