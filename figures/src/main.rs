@@ -106,6 +106,10 @@ impl Bench {
             sheets.push(("leases", leases));
             is_clean &= is_exclusive;
         }
+        if !self.distance.is_zero() {
+            output::complain(format_args!("Measuring the delays …"));
+            sheets.push(("delays", self.distance.control().await?));
+        }
         sheets.retain(|(_, sheet)| !sheet.is_empty());
         let texts: Vec<String> = sheets.iter().map(|(_, sheet)| sheet.to_string()).collect();
         let json = sheets.iter().map(|(name, sheet)| ((*name).to_owned(), sheet.json())).collect();
