@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use serde_json::json;
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
-use crate::sheet::{FiguresReport, Sheet, SheetCell};
+use crate::{
+    scaling::limit,
+    sheet::{FiguresReport, Sheet, SheetCell},
+};
 
 /// The number of metrics that the template's alarms watch, because an alarm is billed by its
 /// metrics. Each source adds one alarm with one metric.
@@ -38,8 +41,6 @@ pub(crate) const WORKER_MS_PER_START: f64 = 6.0;
 /// The time of the scheduler for one minute, in ms. The scheduler reads the jobs' rows, runs the
 /// sweep and records the sweep's tick.
 const SCHEDULER_MS: f64 = 55.0;
-/// The average number of wake-ups that are sent for a burst before a worker has taken the lease.
-const WAKE_UPS_PER_BURST: f64 = 1.5;
 /// The receives a minute while the queue is empty: each of the event source's five pollers waits 20
 /// seconds for a message.
 const IDLE_RECEIVES_PER_MINUTE: f64 = 15.0;
@@ -133,12 +134,44 @@ pub struct Load {
     /// Where the sources document is
     #[arg(long, value_enum, default_value = "parameter")]
     document: Document,
+    /// True if a burst's wake-ups are received one by one, by workers that run at the same time.
+    #[arg(skip)]
+    is_apart: bool,
 }
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err("give a number above 0".into()),
+    }
+}
+
+/// The requests and invocations that the wake-ups of one burst cause. Every delivery of the burst sends a wake-up,
+/// because no worker has the order's lease yet.
+///
+/// Wake-ups that are received together lead to one drain. A batch that is received during that drain finds the lease
+/// taken: a refused acquire, and a wake-up that is sent for the lease's expiry. That wake-up finds the order
+/// drained: another refused acquire. `tests/end_to_end/budgets.rs` counts all three cases.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct WakeUps {
+    sends: f64,
+    /// The invocations of a worker, each with one batch.
+    batches: f64,
+    /// The refused acquires.
+    refused: f64,
+}
+
+impl WakeUps {
+    /// Returns the cost if the wake-ups of `burst` deliveries are received in `batches` batches.
+    fn new(burst: f64, batches: f64) -> Self {
+        let late = batches - 1.0;
+        Self { sends: burst + late, batches: 1.0 + 2.0 * late, refused: 2.0 * late }
+    }
+
+    /// Returns the requests to the queue. A batch is received and deleted in one request each. The batch that drains
+    /// the order also extends the visibility timeout once.
+    fn requests(self) -> f64 {
+        self.sends + 2.0 * self.batches + 1.0
     }
 }
 
@@ -242,7 +275,8 @@ impl Load {
     pub(crate) fn each_second(per_second: f64, burst: f64, handler_ms: f64) -> Self {
         let per_day = per_second * 86_400.0;
         let document = Document::Parameter;
-        Self { per_day, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false, document }
+        let is_apart = false;
+        Self { per_day, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false, document, is_apart }
     }
 
     pub(crate) fn dollars(&self) -> f64 {
@@ -273,8 +307,18 @@ impl Load {
     /// Returns the write units that draining a burst costs in the entities table.
     pub(crate) fn drain_units(&self) -> f64 {
         let k = self.burst.round().max(1.0) as u64;
-        // A wake-up that arrives after its burst was drained costs a refused acquire.
-        budget::group_drain_writes(k, self.up_to) as f64 + WAKE_UPS_PER_BURST - 1.0
+        budget::group_drain_writes(k, self.up_to) as f64 + self.wake_ups().refused * budget::FUTILE_WRITES as f64
+    }
+
+    fn wake_ups(&self) -> WakeUps {
+        let full = if self.is_apart { 1.0 } else { limit::BATCH };
+        WakeUps::new(self.burst, (self.burst / full).ceil())
+    }
+
+    /// Returns the invocations of the worker in a month, and the time of each in ms.
+    fn worker(&self) -> (f64, f64) {
+        let batches = self.wake_ups().batches;
+        (self.bursts() * batches, (self.worker_ms() + (batches - 1.0) * WORKER_MS_PER_BURST) / batches)
     }
 
     fn deliveries(&self) -> f64 {
@@ -312,15 +356,15 @@ impl Load {
     }
 
     /// Returns the cost of the user's own KMS key for the tables, if there is one.
-    fn table_key(&self, wake_ups: f64) -> Vec<Item> {
+    fn table_key(&self) -> Vec<Item> {
         if !self.own_key {
             return Vec::new();
         }
         let periods = MINUTES / KEY_MINUTES;
         let asked = |invocations: f64, ms_each: f64| invocations.min(periods * instances(invocations, ms_each));
-        let connections = asked(self.deliveries(), INGEST_MS)
-            + asked(wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST)
-            + asked(MINUTES, SCHEDULER_MS);
+        let (invocations, ms_each) = self.worker();
+        let connections =
+            asked(self.deliveries(), INGEST_MS) + asked(invocations, ms_each) + asked(MINUTES, SCHEDULER_MS);
         vec![
             Item::new("KMS, tables", TABLES * connections, "key requests", price::KEY_REQUEST),
             Item::new("KMS, the tables' key", 1.0, "keys", price::KEY_MONTH),
@@ -330,7 +374,7 @@ impl Load {
     fn serializer(&self) -> Bill {
         let k = self.burst.round().max(1.0) as u64;
         let page_units = (self.row_kb() * self.burst / 4.0).ceil().max(1.0) as u64;
-        let wake_ups = self.bursts() * WAKE_UPS_PER_BURST;
+        let (worker_invocations, worker_ms_each) = self.worker();
         let writes =
             self.deliveries() * budget::append_writes(self.row_units()) as f64 + self.bursts() * self.drain_units();
         let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
@@ -339,13 +383,13 @@ impl Load {
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
         let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
         let gb = self.table_gb();
-        let invocations = self.deliveries() + wake_ups + MINUTES;
+        let invocations = self.deliveries() + worker_invocations + MINUTES;
         let log_bytes = self.deliveries() * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES + invocations * lambda_log_bytes();
         let log_gb = log_bytes / 1e9;
         let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * DASHBOARD_QUERIES;
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), INGEST_MS));
-        items.extend(function("worker", wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST));
+        items.extend(function("worker", worker_invocations, worker_ms_each));
         items.extend(function("scheduler", MINUTES, SCHEDULER_MS));
         items.extend([
             Item::new("table writes", writes, "write units", price::WRITE_UNIT),
@@ -355,13 +399,11 @@ impl Load {
             Item::new("sweep", sweep_reads, "read units", price::READ_UNIT),
             Item::new("storage", gb, "table GB", price::TABLE_GB_MONTH),
             Item::new("backups", gb, "backup GB", price::BACKUP_GB_MONTH),
-            // Each wake-up is sent, received and deleted. Each burst extends the visibility
-            // timeout once.
-            Item::new("queue", 3.0 * wake_ups + self.bursts(), "queue requests", price::SQS_REQUEST),
+            Item::new("queue", self.bursts() * self.wake_ups().requests(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
         ]);
-        items.extend(self.sources_read(INGEST_MS, wake_ups, self.worker_ms() / WAKE_UPS_PER_BURST));
-        items.extend(self.table_key(wake_ups));
+        items.extend(self.sources_read(INGEST_MS, worker_invocations, worker_ms_each));
+        items.extend(self.table_key());
         items.extend([
             Item::observation("logs", log_gb, "log GB", price::LOG_GB),
             Item::observation("metrics", METRICS + self.sources, "metrics", price::METRIC_MONTH),
@@ -411,6 +453,11 @@ impl Load {
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
+    /// Returns how much more this project costs if each wake-up of a burst reaches a worker of its own.
+    fn more_apart(&self) -> f64 {
+        Self { is_apart: true, ..*self }.serializer().dollars() - self.serializer().dollars()
+    }
+
     /// Returns the bill, then what other designs cost.
     pub fn report(self) -> FiguresReport {
         let load = Self { burst: self.burst.max(1.0), ..self };
@@ -435,7 +482,8 @@ impl Load {
         }
         let text = format!(
             "{items}\n\
-             {} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}.\n\n\
+             {} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}. \
+             If each wake-up of a burst reaches another worker: {} more.\n\n\
              {}\n\
              Idle queue and scheduler cost this even without deliveries. Observation is left out, because every design \
              needs logs, metrics and alarms.\n\n\
@@ -445,6 +493,7 @@ impl Load {
             dollars(ours.dollars()),
             dollars(ours.observation()),
             dollars(ours.dollars() - ours.free()),
+            dollars(load.more_apart()),
             designs.to_string().trim_end(),
             COMPRESSION * 100.0,
             MEMORY_GB * 1024.0,
@@ -454,6 +503,7 @@ impl Load {
             "dollars": ours.dollars(),
             "observation": ours.observation(),
             "free": ours.free(),
+            "more_if_wake_ups_reach_other_workers": load.more_apart(),
             "without_observation": designs.json(),
         });
         FiguresReport { text, json }

@@ -179,6 +179,21 @@ async fn group_of_deliveries_costs_one_settle() {
     assert_eq!(K * append_writes(B) + group_drain_writes(K, M), K * (B + 1) + settles + 1);
 }
 
+/// `figures bill` assumes this: each delivery of a burst sends a wake-up, and one batch drains them all.
+#[tokio::test]
+async fn wake_ups_of_a_burst_lead_to_one_drain() {
+    for k in [1, 5, 10] {
+        let mut scale = Scale::start().await;
+        assert_eq!(scale.weigh(scale.append_all(0..k)).await.sends, k);
+        let before = scale.testbed.meter.reading();
+        scale.testbed.feed(scale.drainer(Done));
+        scale.testbed.until_no_wake_ups().await;
+        scale.testbed.rest().await;
+        let drained = costs(drain_writes(k), k + 1, drain_reads(k, Q, false), 1);
+        assert_eq!(scale.testbed.meter.reading() - before, Reading { extensions: 1, ..drained }, "{k} deliveries");
+    }
+}
+
 #[tokio::test]
 async fn failed_group_costs_as_much_as_one_failed_attempt() {
     let scale = Scale::delivering(5).await;

@@ -12,6 +12,7 @@ const LOAD: Load = Load {
     sources: 2.0,
     own_key: false,
     document: Document::Parameter,
+    is_apart: false,
 };
 
 /// The load of the pages.
@@ -27,9 +28,29 @@ fn table_writes(load: Load) -> f64 {
 
 #[test]
 fn billed_writes_are_sum_of_delivery_and_burst_costs() {
-    // Each delivery costs three units: one for the claim, two for the row. Each burst costs four, and half a
-    // refused acquire.
-    assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0 + 100_000.0 * 0.5);
+    // Each delivery costs three units: one for the claim, two for the row. Each burst costs four.
+    assert_eq!(table_writes(LOAD), 300_000.0 * 3.0 + 100_000.0 * 4.0);
+}
+
+#[test]
+fn burst_of_one_takes_one_wake_up() {
+    let one = Load { burst: 1.0, ..LOAD };
+    assert_eq!(one.wake_ups(), WakeUps { sends: 1.0, batches: 1.0, refused: 0.0 });
+    assert_eq!(Load { is_apart: true, ..one }.wake_ups(), one.wake_ups());
+    // Send, receive, extension of the visibility timeout, delete.
+    assert_eq!(count_of(one, "queue"), 300_000.0 * 4.0);
+    assert_eq!(count_of(one, "worker"), 300_000.0);
+}
+
+#[test]
+fn burst_sends_a_wake_up_per_delivery_and_is_received_in_batches() {
+    let wake_ups = |burst| Load { burst, ..LOAD }.wake_ups();
+    assert_eq!(wake_ups(10.0), WakeUps { sends: 10.0, batches: 1.0, refused: 0.0 });
+    // The second batch finds the lease taken, and its requeued wake-up finds the order drained.
+    assert_eq!(wake_ups(11.0), WakeUps { sends: 12.0, batches: 3.0, refused: 2.0 });
+    let apart = Load { burst: 5.0, is_apart: true, ..LOAD }.wake_ups();
+    assert_eq!(apart, WakeUps { sends: 9.0, batches: 9.0, refused: 8.0 });
+    assert_eq!((wake_ups(5.0).requests(), apart.requests()), (8.0, 28.0));
 }
 
 #[test]
@@ -114,8 +135,8 @@ fn assumed_metric_count_matches_telemetry() {
 #[test]
 fn logs_contain_lambdas_lines_of_each_invocation() {
     let own = 300_000.0 * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES;
-    // Deliveries, wake-ups and minutes.
-    let invocations = 300_000.0 + 90_000.0 + 43_200.0;
+    // Deliveries, bursts and minutes.
+    let invocations = 300_000.0 + 60_000.0 + 43_200.0;
     let lines = LAMBDA_LINES.iter().map(|line| line.len() as f64 + 1.0).sum::<f64>();
     assert!((count_of(SHOP, "logs") * 1e9 - own - invocations * lines).abs() < 1.0);
     assert!(
