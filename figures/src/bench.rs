@@ -77,7 +77,7 @@ const HOT: Scenario = Scenario {
     up_to: 1,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 4] = [
+pub(crate) const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "five",
         deliveries: 5,
@@ -95,6 +95,16 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
         workers: 32,
         senders: 20,
         task: Duration::from_millis(20),
+        is_backlog: false,
+        up_to: 1,
+    },
+    Scenario {
+        name: "wide",
+        deliveries: 2000,
+        orders: 200,
+        workers: 32,
+        senders: 200,
+        task: Duration::from_millis(5),
         is_backlog: false,
         up_to: 1,
     },
