@@ -132,7 +132,7 @@ mod tests {
             (r#"{"id": 1, "line_items": {}}"#, "the body's `line_items`: expected a sequence, found an object"),
             (r#"{"id": 1, "line_items": [{}]}"#, "the body has no `line_items[0].price`"),
             (r#"{"line_items": []}"#, "the body has no `id`"),
-            ("7", "the body: expected struct Order, found an integer"),
+            ("7", "the body: expected struct ShopOrder, found an integer"),
         ] {
             assert_eq!(refused(body), expected, "{body}");
         }
