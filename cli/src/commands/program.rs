@@ -137,9 +137,11 @@ impl Program {
             tokio::select! {
                 status = self.child.wait() => break status?,
                 signal = next(&mut signals.passed_on) => {
-                    self.is_asked_to_end |= ENDING.contains(&signal);
-                    if self.signal(signal).is_err() {
-                        output::complain("the program runs as another user, so a signal could not be passed on to it");
+                    match self.signal(signal) {
+                        Ok(()) => self.is_asked_to_end |= ENDING.contains(&signal),
+                        Err(_) => output::complain(
+                            "the program runs as another user, so a signal could not be passed on to it",
+                        ),
                     }
                 }
                 _ = signals.suspended.recv() => {}

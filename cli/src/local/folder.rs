@@ -54,10 +54,9 @@ impl Folder {
         }
         let folder = Self { directory: directory.to_owned(), lock };
         let length = |file: PathBuf| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
-        let log = folder.directory.join(format!("{TABLES}-wal"));
         // The tables are made first, so a run that was killed at its first start leaves no queue alone.
         ensure!(
-            length(folder.queue()) == 0 || length(folder.tables()) > 0 || length(log) > 0,
+            length(folder.queue()) == 0 || folder.tables().exists(),
             "the data folder {shown} has a queue, but its tables are gone: put {TABLES} back, or remove the folder to \
              begin anew"
         );
@@ -84,7 +83,10 @@ impl Folder {
         while self.is_whole() {
             Env::system().sleep(WATCH).await;
         }
-        format!("files of the data folder {} were removed: what they held is lost", self.directory.display())
+        format!(
+            "files of the data folder {} were removed or moved: what `local` writes now would be lost, so it ends",
+            self.directory.display()
+        )
     }
 }
 

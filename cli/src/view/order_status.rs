@@ -287,7 +287,8 @@ impl OrderStatus {
                 let later = |time: Option<Timestamp>| time.filter(|at| *at > now).map(|at| duration(at.since(now)));
                 self.explain(match (later(state.retry_at), later(state.handover)) {
                     (Some(left), _) => format!(
-                        "{waiting}. The source's `rate`, or the turn of other orders, lets the next start in {left}."
+                        "{waiting}. The next start is due in {left} at the earliest: by the source's `rate`, the turn of other \
+                         orders, or a delivery that is still being stored."
                     ),
                     (None, Some(left)) => format!("{waiting}. A worker looks again in {left}."),
                     (None, None) => format!("{waiting} to be handled."),
@@ -525,7 +526,7 @@ mod tests {
             (row(), "waiting | 2 deliveries wait to be handled. | resume"),
             (
                 row().with(a::RETRY_AT, 1_004_000_u32),
-                "waiting | 2 deliveries wait. The source's `rate`, or the turn of other orders, lets the next start in 4.0 s. | resume",
+                "waiting | 2 deliveries wait. The next start is due in 4.0 s at the earliest: by the source's `rate`, the turn of other orders, or a delivery that is still being stored. | resume",
             ),
             (
                 row().with(a::HANDOVER, 1_060_000_u32),

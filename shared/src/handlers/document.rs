@@ -32,7 +32,7 @@ pub(super) fn misspelt_commit(fields: &Map<String, Value>) -> Option<String> {
         name != "commit" && (["commit", "transactitems"].contains(&&*lower) || nearest::is_slip(&lower, "commit"))
     };
     let name = fields.keys().find(|name| is_meant(name))?;
-    Some(format!("it has no field `{}` (did you mean `commit`?)", super::commit::short(name)))
+    Some(format!("unknown field `{}` (did you mean `commit`?)", super::commit::short(name)))
 }
 
 fn without_place(error: &serde_json::Error) -> String {

@@ -56,10 +56,7 @@ pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
         Err(reason) => return invalid(&reason),
     };
     if let Some(unknown) = answer.keys().find(|name| !["outcome", "commit"].contains(&name.as_str())) {
-        return invalid(&format!(
-            "it has no field `{}`; its fields are `outcome` and `commit`",
-            commit::short(unknown)
-        ));
+        return invalid(&format!("unknown field `{}`; the fields are `outcome` and `commit`", commit::short(unknown)));
     }
     if answer.get("outcome") != Some(&Value::from("done")) {
         return invalid("its `outcome` must be done: for any other outcome, use the status");
@@ -78,7 +75,8 @@ pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
 
 /// Returns whether the body of a 2xx answer without the content type of writes has writes nevertheless.
 pub(super) fn lacks_content_type(body: &[u8]) -> bool {
-    document::fields(body).is_ok_and(|fields| fields.contains_key("commit"))
+    document::fields(body)
+        .is_ok_and(|fields| fields.contains_key("commit") || document::misspelt_commit(&fields).is_some())
 }
 
 /// Returns the wait in the header `Retry-After`. Without a usable header, returns `None`, and the source's
@@ -123,10 +121,10 @@ mod tests {
             other => panic!("{body}: {other:?}"),
         };
         for (body, reason) in [
-            (r#"{"outcome":"done","commits":[]}"#, "it has no field `commits`; its fields are `outcome` and `commit`"),
+            (r#"{"outcome":"done","commits":[]}"#, "unknown field `commits`; the fields are `outcome` and `commit`"),
             (
                 r#"{"outcome":"done","commit":[],"after":1}"#,
-                "it has no field `after`; its fields are `outcome` and `commit`",
+                "unknown field `after`; the fields are `outcome` and `commit`",
             ),
             (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
             ("", "it is empty"),

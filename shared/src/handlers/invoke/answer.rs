@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn answer_with_misspelt_or_doubled_commit_is_refused() {
         for (body, reason) in [
-            (r#"{"outcome":"done","commits":[]}"#, "it has no field `commits` (did you mean `commit`?)"),
+            (r#"{"outcome":"done","commits":[]}"#, "unknown field `commits` (did you mean `commit`?)"),
             (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
         ] {
             assert_eq!(returned(body), Outcome::retry(format!("the function's answer is invalid: {reason}")));

@@ -39,8 +39,8 @@ const LONGEST: Duration = Duration::from_secs(86_400);
                        The first call that finds a tick due runs the program; the others end at once with exit code 0.\n\
                        The program's environment has SERIALIZER_JOB, SERIALIZER_TICK (when the tick was due, the same for\n\
                        each start) and SERIALIZER_TOKEN, the fencing token.\n\n\
-                       The job's lease is renewed while the program runs, for at most a day. If the host dies or a signal\n\
-                       (HUP, INT, QUIT, TERM) ends the program, whatever its exit code but 0, a later call runs the tick again, unless --on-crash is skip; a tick starts three\n\
+                       The job's lease is renewed while the program runs, for at most a day. If the host dies, a\n\
+                       signal kills the program, or it fails after HUP, INT, QUIT or TERM, a later call runs the tick again, unless --on-crash is skip; a tick starts three\n\
                        times at most. Any other failure is recorded, and the tick does not run again. `serializer jobs`\n\
                        shows schedule and result.\n\n\
                        The name must not be that of a job in Rust. The program's exit code is passed on. Besides:\n  \
@@ -117,8 +117,8 @@ impl Once {
             report = ticker.tick_now(env.monotonic() + LONGEST) => report?,
             () = killed.notified() => {
                 output::complain(format_args!(
-                    "{shown} was ended by a signal, so the tick counts as crashed; once the lease has expired, a later \
-                     call decides about it"
+                    "{shown} was ended by a signal, or failed after one, so the tick counts as crashed; once the lease has \
+                     expired, a later call decides about it"
                 ));
                 return Ok(ExitCode::from(code.lock().expect("no one panics while holding this").unwrap_or(1)));
             }

@@ -51,7 +51,8 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     let late = |job: &&Listed| {
         let plan = job.plan.as_ref().filter(|plan| plan.is_on);
         let due = plan.and_then(|plan| plan.schedule.first_after(job.state.last_tick?));
-        due.filter(|due| now.since(*due) > LATE && job.state.entity.held.is_none()).is_some()
+        let runs = job.state.entity.held.as_ref().is_some_and(|held| held.runs(now));
+        due.filter(|due| now.since(*due) > LATE && !runs).is_some()
     };
     let names = |jobs: Vec<&Listed>| jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
     let all_late: Vec<&Listed> = jobs.iter().filter(late).collect();
@@ -63,7 +64,8 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
             "the scheduler should run once a minute: docs/runbooks/scheduler-silent.md",
         );
     };
-    if !all_late.is_empty() && all_late.iter().all(|job| job.name != SWEEP) {
+    let has_scheduler = jobs.iter().any(|job| job.name == SWEEP) && all_late.iter().all(|job| job.name != SWEEP);
+    if !all_late.is_empty() && has_scheduler {
         return Finding::warning(
             CHECK,
             format!("the scheduler runs, but these jobs are late by more than {}: {}", duration(LATE), names(all_late)),
@@ -186,6 +188,7 @@ mod tests {
         assert_eq!(found.says, "the scheduler runs, but these jobs are late by more than 5 min: report");
         let found = on_time(&[job(SWEEP, old), job("report", old)], now);
         assert!(found.says.starts_with("late by more than 5 min: sweep, report; "), "{}", found.says);
+        assert!(on_time(&[job("report", old)], now).says.starts_with("late by more than 5 min: report; "));
         assert!(on_time(&[job(SWEEP, recent), job("report", recent)], now).says.starts_with("the scheduler runs: "));
     }
 }
