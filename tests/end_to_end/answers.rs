@@ -193,6 +193,6 @@ async fn endpoints_write_only_the_tables_of_their_source() {
     assert_eq!(errors.len(), 4, "{errors:?}");
     assert!(errors[0].contains("the answer has `commit`, but not the content type"), "{errors:?}");
     assert!(errors[3].contains("`commit[0]` names a table that the source's `forward.commit` lacks"), "{errors:?}");
-    assert!(errors[2].contains("the answer with writes is compressed"), "{errors:?}");
+    assert!(errors[2].contains("the answer is compressed, so its writes cannot be read"), "{errors:?}");
     assert!(errors[1].contains("but the source's `forward` has no `commit`"), "{errors:?}");
 }

@@ -1,27 +1,45 @@
 //! Parses the JSON document in a handler's answer. A name that stands twice in one object is refused: the first of two
 //! lists of writes would be lost.
 
-use std::fmt;
+use std::{cell::RefCell, fmt};
 
 use serde::{
-    Deserialize, Deserializer,
-    de::{Error, MapAccess, SeqAccess, Visitor},
+    Deserializer,
+    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Value};
 
 use crate::nearest;
 
-/// Returns the fields of an answer, or what is wrong with it.
-pub(super) fn fields(body: &[u8]) -> Result<Map<String, Value>, String> {
+/// Why an answer has no fields.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Mistake {
+    #[error("it is empty")]
+    Empty,
+    #[error("it is null")]
+    Null,
+    #[error("it is not an object")]
+    NotAnObject,
+    #[error("it is not JSON")]
+    NotJson,
+    #[error("it has the field `{0}` twice")]
+    Doubled(String),
+}
+
+/// Returns the fields of an answer.
+pub(super) fn fields(body: &[u8]) -> Result<Map<String, Value>, Mistake> {
     if body.is_empty() {
-        return Err("it is empty".into());
+        return Err(Mistake::Empty);
     }
-    match serde_json::from_slice(body) {
-        Ok(Unique(Value::Object(fields))) => Ok(fields),
-        Ok(Unique(Value::Null)) => Err("it is null".into()),
-        Ok(Unique(_)) => Err("it is not an object".into()),
-        Err(error) if error.is_data() => Err(without_place(&error)),
-        Err(_) => Err("it is not JSON".into()),
+    let doubled = RefCell::new(None);
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let parsed = Unique { doubled: &doubled }.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+    match (parsed, doubled.into_inner()) {
+        (_, Some(name)) => Err(Mistake::Doubled(name)),
+        (Ok(Value::Object(fields)), _) => Ok(fields),
+        (Ok(Value::Null), _) => Err(Mistake::Null),
+        (Ok(_), _) => Err(Mistake::NotAnObject),
+        (Err(_), _) => Err(Mistake::NotJson),
     }
 }
 
@@ -35,22 +53,21 @@ pub(super) fn misspelt_commit(fields: &Map<String, Value>) -> Option<String> {
     Some(format!("unknown field `{}` (did you mean `commit`?)", super::commit::short(name)))
 }
 
-fn without_place(error: &serde_json::Error) -> String {
-    let text = error.to_string();
-    text.split(" at line ").next().unwrap_or_default().to_owned()
+/// Reads any JSON, and notes the first name that stands twice in one object.
+#[derive(Clone, Copy)]
+struct Unique<'a> {
+    doubled: &'a RefCell<Option<String>>,
 }
 
-struct Unique(Value);
+impl<'de> DeserializeSeed<'de> for Unique<'_> {
+    type Value = Value;
 
-impl<'de> Deserialize<'de> for Unique {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(UniqueVisitor).map(Self)
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
     }
 }
 
-struct UniqueVisitor;
-
-impl<'de> Visitor<'de> for UniqueVisitor {
+impl<'de> Visitor<'de> for Unique<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -83,7 +100,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut items = Vec::new();
-        while let Some(Unique(item)) = list.next_element()? {
+        while let Some(item) = list.next_element_seed(self)? {
             items.push(item);
         }
         Ok(items.into())
@@ -91,11 +108,11 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
         let mut fields = Map::new();
-        while let Some((name, Unique(value))) = object.next_entry::<String, _>()? {
+        while let Some(name) = object.next_key::<String>()? {
             if fields.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("`{}` is in it twice", super::commit::short(&name))));
+                self.doubled.borrow_mut().get_or_insert_with(|| super::commit::short(&name));
             }
-            fields.insert(name, value);
+            fields.insert(name, object.next_value_seed(self)?);
         }
         Ok(fields.into())
     }
@@ -108,15 +125,15 @@ mod tests {
     #[test]
     fn name_that_stands_twice_is_refused() {
         for (body, reason) in [
-            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
-            (r#"{"commit":[{"Delete":{"Key":1}},{"Delete":{},"Delete":{}}]}"#, "`Delete` is in it twice"),
-            (r#"{"a":{"b":1,"c":[{"b":1}],"b":2}}"#, "`b` is in it twice"),
+            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "it has the field `commit` twice"),
+            (r#"{"commit":[{"Delete":{"Key":1}},{"Delete":{},"Delete":{}}]}"#, "it has the field `Delete` twice"),
+            (r#"{"a":{"b":1,"c":[{"b":1}],"b":2}}"#, "it has the field `b` twice"),
             ("{", "it is not JSON"),
             ("[]", "it is not an object"),
             ("null", "it is null"),
             ("", "it is empty"),
         ] {
-            assert_eq!(fields(body.as_bytes()), Err(reason.to_owned()), "{body}");
+            assert_eq!(fields(body.as_bytes()).unwrap_err().to_string(), reason, "{body}");
         }
         let body = r#"{"a":[1,-2,0.5,"x",null,true,{"a":{"a":{}}}],"b":"\n"}"#;
         assert_eq!(Value::Object(fields(body.as_bytes()).unwrap()), serde_json::from_str::<Value>(body).unwrap());

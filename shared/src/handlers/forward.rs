@@ -7,6 +7,7 @@
 //! |---|---|
 //! | 2xx | done |
 //! | 2xx of the content type [`ANSWER`] | commit, if the source's `forward` has a `commit` |
+//! | 2xx with a `commit` of another content type, or compressed | retry, if the source's `forward` has a `commit` |
 //! | 410 | reject |
 //! | cannot connect, 429, 503 | unavailable: the endpoint has begun nothing |
 //! | no answer in time, connection lost, 502, 504 | unanswered: the endpoint may have begun |
@@ -34,10 +35,6 @@ mod tests;
 
 use std::time::Duration;
 
-use http::{
-    HeaderMap,
-    header::{CONTENT_ENCODING, CONTENT_TYPE},
-};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 
@@ -52,14 +49,14 @@ use crate::{
 };
 use client::ForwardClient;
 
-/// The maximum number of bytes of an answer's body that are read. The error quotes their beginning. Once
+/// The maximum number of bytes of an answer's body that are read, unless it may have writes. The error quotes their beginning. Once
 /// a body was read to its end, the connection can be reused. For a longer body, opening a new connection
 /// is cheaper.
 const ANSWER_BYTES: usize = 16 * 1024;
 /// The content type of an answer that has writes.
 pub const ANSWER: &str = "application/vnd.webhook-serializer.answer+json";
 
-/// The maximum length of an answer that has writes, in bytes. DynamoDB's limit for a transaction is 4 MiB.
+/// The maximum length of an answer that may have writes, in bytes. DynamoDB's limit for a transaction is 4 MiB.
 const LONGEST_ANSWER: usize = 6 * 1024 * 1024;
 
 const ANSWER_TIME: Duration = Duration::from_millis(250);
@@ -143,27 +140,19 @@ impl Forward {
             }
         };
         let (head, body) = response.into_parts();
-        if head.status.is_success() && has_writes(&head.headers) {
-            if destination.commit().is_empty() {
-                return Outcome::retry("the answer has writes, but the source's `forward` has no `commit`");
-            }
-            if !is_plain(&head.headers) {
-                return Outcome::retry("the answer with writes is compressed: send it without content-encoding");
-            }
-            let read = Limited::new(body, LONGEST_ANSWER).collect();
-            return match env.within(call_timeout(context), read).await {
-                Some(Ok(body)) => answer::committed(&body.to_bytes(), destination.commit()),
-                Some(Err(error)) if error.is::<LengthLimitError>() => {
-                    Outcome::retry(format!("the answer is longer than {LONGEST_ANSWER} bytes"))
-                }
-                _ => Outcome::unanswered("the answer with writes did not arrive whole"),
+        if head.status.is_success() && !destination.commit().is_empty() {
+            let read = env.within(call_timeout(context), Limited::new(body, LONGEST_ANSWER).collect()).await;
+            return match read {
+                Some(Ok(body)) => answer::with_commit(&head.headers, &body.to_bytes(), destination.commit()),
+                Some(Err(error)) if error.is::<LengthLimitError>() => answer::too_long(&head.headers),
+                _ => Outcome::unanswered("the answer did not arrive whole, and it may have writes"),
             };
         }
-        let body = read_out(body, env).await;
-        if head.status.is_success() && !destination.commit().is_empty() && answer::lacks_content_type(&body) {
-            return Outcome::retry(format!("the answer has `commit`, but not the content type {ANSWER}"));
+        if head.status.is_success() && answer::is_typed(&head.headers) {
+            return Outcome::retry("the answer has writes, but the source's `forward` has no `commit`");
         }
-        let is_shown = is_plain(&head.headers) && !head.status.is_success();
+        let body = read_out(body, env).await;
+        let is_shown = answer::is_plain(&head.headers) && !head.status.is_success();
         let excerpt = if is_shown { redacted::excerpt(&body, destination) } else { String::new() };
         answer::judge(head.status, &head.headers, &excerpt, env.now(), env.fraction())
     }
@@ -185,17 +174,6 @@ impl Handler for Forward {
     fn handles_all(&self, name: &str) -> bool {
         name == FORWARD
     }
-}
-
-/// Returns whether an answer's content type is [`ANSWER`]. Many web frameworks append a character set.
-fn has_writes(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ANSWER))
-}
-
-/// Returns whether an answer is not compressed. Some endpoints compress although the request does not accept that.
-fn is_plain(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity")
 }
 
 /// Reads the body of an answer, up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or

@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
+use http::{
+    HeaderMap, StatusCode,
+    header::{CONTENT_ENCODING, CONTENT_TYPE, RETRY_AFTER},
+};
 
 use serde_json::Value;
 
+use super::{ANSWER, LONGEST_ANSWER};
 use crate::{
     handler::Outcome,
-    handlers::{commit, document},
+    handlers::{
+        commit,
+        document::{self, Mistake},
+    },
     protocol::table::TableName,
     time::Timestamp,
 };
@@ -47,13 +54,51 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
     }
 }
 
-/// Returns the outcome of a 2xx answer whose body has the form `{"outcome": "done", "commit": […]}`. The writes may name
-/// only the tables that the source allows.
-pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
+/// Returns whether an answer's content type is [`ANSWER`]. Many web frameworks append a character set.
+pub(super) fn is_typed(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case(ANSWER))
+}
+
+/// Returns whether an answer is not compressed. Some endpoints compress although the request does not accept that.
+pub(super) fn is_plain(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_ENCODING).is_none_or(|encoding| encoding == "identity")
+}
+
+/// Returns the outcome of a 2xx answer of an endpoint whose answers may write the tables `allowed`. An answer with
+/// writes is never taken for one without.
+pub(super) fn with_commit(headers: &HeaderMap, body: &[u8], allowed: &[String]) -> Outcome {
+    if !is_plain(headers) {
+        return Outcome::retry(
+            "the answer is compressed, so its writes cannot be read: send it without content-encoding",
+        );
+    }
+    match document::fields(body) {
+        _ if is_typed(headers) => committed(body, allowed),
+        Ok(fields) if fields.contains_key("commit") || document::misspelt_commit(&fields).is_some() => {
+            Outcome::retry(format!("the answer has `commit`, but not the content type {ANSWER}"))
+        }
+        Err(Mistake::Doubled(name)) if name == "commit" => {
+            Outcome::retry(format!("the answer has `commit` twice, and not the content type {ANSWER}"))
+        }
+        _ => Outcome::Done,
+    }
+}
+
+/// Returns the outcome of a 2xx answer that is longer than a transaction can be.
+pub(super) fn too_long(headers: &HeaderMap) -> Outcome {
+    match is_typed(headers) {
+        true => Outcome::retry(format!("the answer is longer than {LONGEST_ANSWER} bytes")),
+        false => Outcome::Done,
+    }
+}
+
+/// Returns the outcome of an answer with the body `{"outcome": "done", "commit": […]}`.
+fn committed(body: &[u8], allowed: &[String]) -> Outcome {
     let invalid = |reason: &str| Outcome::retry(format!("the endpoint's answer is invalid: {reason}"));
     let answer = match document::fields(body) {
         Ok(answer) => answer,
-        Err(reason) => return invalid(&reason),
+        Err(mistake) => return invalid(&mistake.to_string()),
     };
     if let Some(unknown) = answer.keys().find(|name| !["outcome", "commit"].contains(&name.as_str())) {
         return invalid(&format!("unknown field `{}`; the fields are `outcome` and `commit`", commit::short(unknown)));
@@ -71,12 +116,6 @@ pub(super) fn committed(body: &[u8], allowed: &[String]) -> Outcome {
         Some(number) => invalid(&format!("`commit[{number}]` names a table that the source's `forward.commit` lacks")),
         None => Outcome::Commit(writes),
     }
-}
-
-/// Returns whether the body of a 2xx answer without the content type of writes has writes nevertheless.
-pub(super) fn lacks_content_type(body: &[u8]) -> bool {
-    document::fields(body)
-        .is_ok_and(|fields| fields.contains_key("commit") || document::misspelt_commit(&fields).is_some())
 }
 
 /// Returns the wait in the header `Retry-After`. Without a usable header, returns `None`, and the source's
@@ -126,12 +165,32 @@ mod tests {
                 r#"{"outcome":"done","commit":[],"after":1}"#,
                 "unknown field `after`; the fields are `outcome` and `commit`",
             ),
-            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
+            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "it has the field `commit` twice"),
             ("", "it is empty"),
         ] {
             assert_eq!(refused(body), reason);
         }
         assert_eq!(committed(br#"{"outcome":"done"}"#, &[]), Outcome::Commit(Vec::new()));
+    }
+
+    #[test]
+    fn answer_with_writes_is_never_taken_for_one_without() {
+        let of = |kind: &str, encoding: Option<&str>, body: &str| {
+            let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, kind.parse().unwrap())]);
+            headers.extend(encoding.map(|encoding| (CONTENT_ENCODING, encoding.parse().unwrap())));
+            with_commit(&headers, body.as_bytes(), &["totals".into()])
+        };
+        let long = format!(r#"{{"outcome":"done","commit":[],"more":"{}"}}"#, "x".repeat(100_000));
+        for body in [r#"{"outcome":"done","commit":[]}"#, r#"{"commits":[]}"#, r#"{"commit":[],"commit":[]}"#, &long] {
+            for kind in ["application/json", "text/html; charset=utf-8"] {
+                assert!(matches!(of(kind, None, body), Outcome::Retry { .. }), "{kind}: {body:.60}");
+            }
+        }
+        assert!(matches!(of("application/json", Some("gzip"), "\u{1f}"), Outcome::Retry { .. }));
+        for body in ["", "OK", r#"{"ok":true,"ok":true}"#, r#"["commit"]"#] {
+            assert_eq!(of("application/json", Some("identity"), body), Outcome::Done, "{body}");
+        }
+        assert_eq!(of(ANSWER, None, r#"{"outcome":"done","commit":[]}"#), Outcome::Commit(Vec::new()));
     }
 
     #[test]

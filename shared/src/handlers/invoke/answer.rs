@@ -66,7 +66,7 @@ fn returned(body: &[u8]) -> Outcome {
     let invalid = |reason: &str| Outcome::retry(format!("the function's answer is invalid: {reason}"));
     let fields = match document::fields(body) {
         Ok(fields) => fields,
-        Err(reason) => return invalid(&reason),
+        Err(mistake) => return invalid(&mistake.to_string()),
     };
     if let Some(reason) = document::misspelt_commit(&fields) {
         return invalid(&reason);
@@ -189,7 +189,7 @@ mod tests {
     fn answer_with_misspelt_or_doubled_commit_is_refused() {
         for (body, reason) in [
             (r#"{"outcome":"done","commits":[]}"#, "unknown field `commits` (did you mean `commit`?)"),
-            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "`commit` is in it twice"),
+            (r#"{"outcome":"done","commit":[],"commit":[]}"#, "it has the field `commit` twice"),
         ] {
             assert_eq!(returned(body), Outcome::retry(format!("the function's answer is invalid: {reason}")));
         }
