@@ -234,20 +234,14 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
 
 /// Returns whether AWS refused a request because the caller lacks a permission.
 fn lacks_permission(error: &(dyn std::error::Error + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<StoreError>() {
-        return matches!(error, StoreError::Invalid(request) if request.kind == InvalidKind::Permission);
-    }
-    if let Some(error) = error.downcast_ref::<OperatorError>() {
-        return error.invalid_kind() == Some(InvalidKind::Permission);
-    }
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(LeaseError::Refused(request)), _) => request.kind == InvalidKind::Permission,
-        (_, Some(TickError::Store(error))) => lacks_permission(error),
-        _ => {
-            matches!(error.downcast_ref(), Some(QueueError::Denied(_)))
-                || matches!(error.downcast_ref(), Some(Refusal::Denied { .. }))
-        }
-    }
+    let kind = error
+        .downcast_ref()
+        .and_then(StoreError::invalid_kind)
+        .or_else(|| error.downcast_ref().and_then(OperatorError::invalid_kind))
+        .or_else(|| error.downcast_ref().and_then(LeaseError::invalid_kind))
+        .or_else(|| error.downcast_ref().and_then(TickError::invalid_kind))
+        .or_else(|| error.downcast_ref().and_then(QueueError::invalid_kind));
+    kind == Some(InvalidKind::Permission) || matches!(error.downcast_ref(), Some(Refusal::Denied { .. }))
 }
 
 #[cfg(test)]

@@ -453,7 +453,7 @@ impl Load {
             .map(|design| (design(self), design(&idle).without_observation()))
     }
 
-    /// Returns how much more this project costs if each wake-up of a burst reaches a worker of its own.
+    /// Returns the further cost of this project if each wake-up of a burst reaches another worker.
     fn more_apart(&self) -> f64 {
         Self { is_apart: true, ..*self }.serializer().dollars() - self.serializer().dollars()
     }

@@ -43,7 +43,7 @@ use crate::{
         entity::EntityKey,
         lease::Lease,
         state::HolderInfo,
-        table::{InvalidRequest, TableError, Write},
+        table::{InvalidKind, InvalidRequest, TableError, Write},
     },
     telemetry::{Observer, TracingLog},
     time::Timestamp,
@@ -301,6 +301,14 @@ impl Leases {
 }
 
 impl LeaseError {
+    /// Returns what has to change before the store accepts the request. `None` for any other error.
+    pub fn invalid_kind(&self) -> Option<InvalidKind> {
+        match self {
+            Self::Refused(request) => Some(request.kind),
+            _ => None,
+        }
+    }
+
     /// Converts an error of the store that occurred before the work was started.
     fn before(error: StoreError) -> Self {
         match error {

@@ -107,12 +107,9 @@ impl OperatorError {
     /// Returns what has to change before the store or the queue accepts such a request. `None` for any other error.
     pub fn invalid_kind(&self) -> Option<InvalidKind> {
         match self {
-            Self::Store(StoreError::Invalid(request)) => Some(request.kind),
-            Self::Append(AppendError::Store(StoreError::Invalid(request))) => Some(request.kind),
-            Self::Lease(LeaseError::Refused(request)) => Some(request.kind),
-            Self::NobodyToWake(QueueError::Denied(_)) | Self::Queue(QueueError::Denied(_)) => {
-                Some(InvalidKind::Permission)
-            }
+            Self::Store(error) | Self::Append(AppendError::Store(error)) => error.invalid_kind(),
+            Self::Lease(error) => error.invalid_kind(),
+            Self::NobodyToWake(error) | Self::Queue(error) => error.invalid_kind(),
             _ => None,
         }
     }

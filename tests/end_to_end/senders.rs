@@ -150,7 +150,7 @@ async fn parked_webhook_names_why_it_has_no_order() {
             "the order's key is invalid: a key must not contain U+FFFE or U+FFFF, which the queue cannot carry",
             "the source's rules find no order in the webhook",
             "the source's rules find no order in the webhook, which has no topic",
-            "the source's rules find no order in the webhook; a text in it has half of a surrogate pair, such as `\\ud800`, and cannot be read",
+            "the source's rules find no order in the webhook; a text in the body has half of a surrogate pair, such as `\\ud800`, and cannot be read",
         ]
     );
     assert_eq!(

@@ -11,19 +11,20 @@ use crate::{
 };
 
 /// Returns the core stack with both doors. It has every resource except the secret's and the key's.
-fn whole() -> DeployedTemplate {
+fn with_both_doors() -> DeployedTemplate {
     core().deployed(&[("FrontDoor", "both")])
 }
 
 fn observability() -> DeployedTemplate {
-    SamTemplate::read("templates/observability.yaml").deployed_beside(&[("Email", "a@example.com")], &whole().outputs)
+    SamTemplate::read("templates/observability.yaml")
+        .deployed_beside(&[("Email", "a@example.com")], &with_both_doors().outputs)
 }
 
 /// CloudFormation updates code and variables in two calls. A version published on a release would therefore
 /// keep the previous release's variables.
 #[test]
 fn core_template_publishes_no_version_or_alias() {
-    let deployed = whole();
+    let deployed = with_both_doors();
     for (name, resource) in deployed.all() {
         let kind = text(&resource["Type"]);
         assert!(!["Alias", "Version", "DeploymentGroup"].iter().any(|end| kind.ends_with(end)), "{name} is a {kind}");
@@ -60,7 +61,7 @@ const NAMES: &[(&str, &str)] = &[
 /// stacks from existing side by side.
 #[test]
 fn only_tables_and_documented_resources_have_fixed_names() {
-    let core = whole();
+    let core = with_both_doors();
     let observability = observability();
     let mut named = BTreeMap::new();
     for (kind, property) in NAMES {
@@ -155,7 +156,7 @@ fn changelog_and_deploying_page_forbid_upgrading_earlier_stacks() {
 
 #[test]
 fn core_template_sets_no_role_names_and_no_vpc() {
-    let deployed = whole();
+    let deployed = with_both_doors();
     for (name, properties) in deployed.of_type("AWS::Serverless::Function") {
         assert_eq!(properties["VpcConfig"], Value::Null, "{name}");
     }

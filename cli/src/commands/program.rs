@@ -44,9 +44,10 @@ pub struct Program {
     is_asked_to_end: bool,
 }
 
-/// How a program ended under [`Program::kill`].
+/// The result of [`Program::kill`].
 pub enum Killed {
-    ByThis,
+    /// The signal ended the program.
+    BySignal,
     /// The program runs as another user, so this process may not kill it. It ended later, by itself.
     NotAllowed,
 }
@@ -165,7 +166,7 @@ impl Program {
         self.child.wait().await?;
         self.has_ended = true;
         self.take_terminal_back();
-        Ok(if sent.is_ok() { Killed::ByThis } else { Killed::NotAllowed })
+        Ok(if sent.is_ok() { Killed::BySignal } else { Killed::NotAllowed })
     }
 
     /// Returns whether a signal that ends programs was passed on to the program.

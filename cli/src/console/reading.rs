@@ -132,11 +132,11 @@ impl Readings {
             is_deep && now.since(reading.at) < reading.keeps(is_local)
         };
         let others = if wanted == Tables::Orders { [0, 1] } else { [1, 1] };
-        if let Some(reading) = others.iter().filter_map(|at| self.kept()[*at].clone()).find(fits) {
+        if let Some(reading) = others.iter().filter_map(|at| self.lock()[*at].clone()).find(fits) {
             return Ok(reading);
         }
         let reading = Arc::new(read(watched, wanted, depth).await?);
-        self.kept()[usize::from(wanted == Tables::All)] = Some(reading.clone());
+        self.lock()[usize::from(wanted == Tables::All)] = Some(reading.clone());
         Ok(reading)
     }
 
@@ -146,7 +146,7 @@ impl Readings {
         let now = watched.env.now();
         let is_local = watched.is_local;
         let age = |reading: &StoreReading| reading.keeps(is_local) * if is_local { 1 } else { PARKED_AGES };
-        let kept = self.kept()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
+        let kept = self.lock()[1].clone().filter(|reading| now.since(reading.at) < age(reading));
         match kept {
             Some(reading) => Ok(reading),
             None => self.get(watched, Tables::All, ReadingDepth::Free).await,
@@ -155,7 +155,7 @@ impl Readings {
 
     /// Returns the newest complete reading of the orders, however old. A search needs only the orders' keys.
     pub(super) fn newest(&self) -> Option<Arc<StoreReading>> {
-        let kept = self.kept();
+        let kept = self.lock();
         let whole = kept.iter().flatten().filter(|reading| !reading.unread.iter().any(|(what, _)| *what == ORDERS));
         whole.max_by_key(|reading| reading.at).cloned()
     }
@@ -168,10 +168,10 @@ impl Readings {
     }
 
     pub(super) fn forget(&self) {
-        *self.kept() = [None, None];
+        *self.lock() = [None, None];
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, [Option<Arc<StoreReading>>; 2]> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, [Option<Arc<StoreReading>>; 2]> {
         self.kept.lock().expect("no one panics while holding this")
     }
 }

@@ -112,7 +112,9 @@ fn malformed(claim: &SignatureClaim, name: &str) -> String {
 }
 
 fn doubled(claim: &SignatureClaim, name: &str) -> String {
-    let reason = format!("header {name} came several times, and Lambda joins its values by a comma: send it once");
+    let reason = format!(
+        "header {name} has several values. If it came several times, Lambda joined them by commas: send it once"
+    );
     signature(claim).unwrap_or(reason)
 }
 

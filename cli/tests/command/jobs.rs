@@ -40,18 +40,32 @@ fn failure_of_the_program_is_recorded_and_its_exit_code_returned() {
     }
 }
 
-/// A host that shuts down ends the program by a signal.
+/// A host that shuts down ends the program by a signal, or the program ends itself with an exit code.
 #[test]
 fn tick_of_a_killed_program_is_not_recorded() {
     let local = LocalProcess::start(&[]);
-    let done = local.ran(&["jobs", "once", "nightly", "--schedule", "* * * * *", "--", "sh", "-c", "kill -TERM $$"]);
-    assert_eq!(done.status.code(), Some(143), "{done:?}");
-    assert!(complained(&done).contains("was ended by a signal"), "{done:?}");
-    let listed = printed(&local.ran(&["jobs", "--json"]));
-    let job: Value = serde_json::from_str(&listed).expect("one job");
-    assert_eq!((&job["result"], &job["starts"]), (&Value::Null, &1.into()), "{job}");
-    let next = printed(&local.ran(&["jobs", "once", "nightly", "--schedule", "* * * * *", "--", "echo", "started"]));
-    assert!(next.contains("nightly is held by sh") && !next.contains("started"), "{next}");
+    let waits = "for _ in $(seq 300); do sleep 0.1; done";
+    let by_itself = format!("trap 'exit 143' TERM; kill -TERM $PPID; {waits}");
+    for (name, script) in [("killed", "kill -TERM $$"), ("asked", &by_itself)] {
+        let call = ["jobs", "once", name, "--schedule", "* * * * *", "--", "sh", "-c"];
+        let done = local.ran(&[&call[..], &[script]].concat());
+        assert_eq!(done.status.code(), Some(143), "{name}: {done:?}");
+        assert!(complained(&done).contains("so the tick counts as crashed"), "{name}: {done:?}");
+        let listed = printed(&local.ran(&["jobs", "--json"]));
+        let jobs = listed.lines().map(|line| serde_json::from_str::<Value>(line).expect("a job"));
+        let job = jobs.into_iter().find(|job| job["job"] == name).expect("it is listed");
+        assert_eq!((&job["result"], &job["starts"]), (&Value::Null, &1.into()), "{job}");
+        let next = printed(&local.ran(&[&call[..], &["echo started"]].concat()));
+        assert!(next.contains(&format!("{name} is held by sh")) && !next.contains("started"), "{next}");
+    }
+}
+
+#[test]
+fn name_of_the_sweep_is_refused() {
+    let local = LocalProcess::start(&[]);
+    let refused = local.ran(&["jobs", "once", "sweep", "--schedule", "* * * * *", "--", "echo", "started"]);
+    assert!(complained(&refused).contains("`sweep` is the scheduler's own job"), "{refused:?}");
+    assert!(!refused.status.success() && !printed(&refused).contains("started"), "{refused:?}");
 }
 
 #[test]

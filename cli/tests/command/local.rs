@@ -30,6 +30,9 @@ fn run_ends_if_its_data_is_removed() {
         let folder = folder();
         let mut local = LocalProcess::start(&["--data", folder.path().to_str().unwrap()]);
         std::fs::remove_file(folder.path().join(removed)).expect("it can be removed");
+        let mut said = String::new();
+        local.errors.read_to_string(&mut said).expect("it ends");
+        assert!(said.contains("were removed or moved"), "{removed}: {said}");
         assert_eq!(local.child.wait().expect("it ends").code(), Some(1), "{removed}");
     }
 }

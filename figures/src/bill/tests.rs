@@ -180,7 +180,7 @@ fn deploying_page_names_the_current_bill() {
     let [(ours, fixed), ..] = SHOP.bills();
     let records = ours.dollars_for("logs") + ours.dollars_for("metrics");
     let said = format!(
-        "pays ${} a month for the core ({:.0} cents when idle), ${} for logs and 11 metrics, and ${} for observability",
+        "pays ${} a month for the core ({:.0} cents when idle). Logs and 11 metrics cost ${}, observability ${}.",
         dollars(ours.without_observation()),
         fixed * 100.0,
         dollars(records),

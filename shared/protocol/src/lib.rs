@@ -22,7 +22,7 @@
 //! | [`native`] | writes in DynamoDB's own form |
 //! | [`history`], [`budget`] | checks of an entity's receipts; the cost of each path |
 
-#![allow(missing_docs, reason = "many items are named for what they hold, and only the engine uses them")]
+#![expect(missing_docs, reason = "many items are named for what they hold, and only the engine uses them")]
 
 pub mod attempt;
 pub mod budget;

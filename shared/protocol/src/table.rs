@@ -5,12 +5,15 @@
 //! and `memory.rs` evaluates it in memory. So the same writes are model-checked, simulated under
 //! faults and compared with the real store.
 
+mod error;
+
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use crate::native::Native;
+pub use error::{InvalidKind, InvalidRequest, TableError};
 
 /// An attribute's name.
 pub type Attribute = Cow<'static, str>;
@@ -446,50 +449,6 @@ pub enum Transacted {
     /// Nothing landed. Contains one element for each write: `Some` if the write's condition failed,
     /// with the row if there is one.
     Refused(Vec<Option<Option<Row>>>),
-}
-
-/// A failed call of the store. Each variant calls for a different reaction of the caller.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TableError {
-    /// The store throttled the request, and nothing landed. Try again later.
-    #[error("the store throttles")]
-    Throttled,
-    /// Another transaction is working on the item and nothing landed. Try again.
-    #[error("another transaction is at work on the item")]
-    Conflict,
-    /// No answer arrived. The request may have landed or not.
-    #[error("no answer from the store: {0}")]
-    Unknown(String),
-    /// The store will never accept the request.
-    #[error("the store refuses the request: {0}")]
-    Invalid(InvalidRequest),
-}
-
-/// Why the store will never accept a request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct InvalidRequest {
-    /// What has to change before the store accepts such a request.
-    pub kind: InvalidKind,
-    /// The store's own words.
-    pub message: String,
-}
-
-/// What has to change before the store accepts a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InvalidKind {
-    /// The request itself, because of a bug or a missing table.
-    Request,
-    /// The caller's permissions.
-    Permission,
-    /// The caller's credentials, which have expired or are unknown.
-    Credentials,
-}
-
-impl<T: Into<String>> From<T> for InvalidRequest {
-    fn from(message: T) -> Self {
-        Self { kind: InvalidKind::Request, message: message.into() }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

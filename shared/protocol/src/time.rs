@@ -226,8 +226,8 @@ impl Env {
 
     /// Returns a random part of `duration`, between half of it and all of it.
     ///
-    /// So processes that start to wait together end their waits at different times, and no wait is
-    /// almost zero.
+    /// Processes that begin to wait together therefore end their waits at different times. The lower
+    /// bound prevents waits of almost zero.
     pub fn jittered(&self, duration: Duration) -> Duration {
         duration.mul_f64(0.5 + self.fraction() / 2.0)
     }
@@ -266,7 +266,7 @@ impl Nonce {
     }
 
     /// Returns the time at which the nonce was drawn, by its author's clock. Returns `None` if the
-    /// nonce is no ULID.
+    /// nonce is not a ULID.
     pub fn drawn_at(&self) -> Option<Timestamp> {
         let ulid = ulid::Ulid::from_string(&self.0).ok()?;
         Some(Timestamp::from_millis(ulid.timestamp_ms()))
@@ -287,7 +287,7 @@ impl fmt::Display for Nonce {
 mod tests {
     use super::*;
 
-    /// What the machine's clocks show: the time, and the monotonic time.
+    /// The machine's clocks: the time, and the monotonic time.
     #[derive(Clone)]
     pub(super) struct ShownClocks(pub(super) Arc<Mutex<(Timestamp, Duration)>>);
 

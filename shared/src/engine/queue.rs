@@ -7,7 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     engine::deferred::Deferred,
-    protocol::entity::{EntityKey, FencingToken},
+    protocol::{
+        entity::{EntityKey, FencingToken},
+        table::InvalidKind,
+    },
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +121,17 @@ pub enum QueueError {
     /// The queue refuses the message's body.
     #[error("the queue refuses the message: {0}")]
     Refused(String),
+}
+
+impl QueueError {
+    /// Returns what has to change before the queue accepts the request. `None` for any other error.
+    pub fn invalid_kind(&self) -> Option<InvalidKind> {
+        match self {
+            Self::Denied(_) => Some(InvalidKind::Permission),
+            Self::Refused(_) => Some(InvalidKind::Request),
+            Self::Unavailable(_) => None,
+        }
+    }
 }
 
 pub trait Queue: Send + Sync + 'static {

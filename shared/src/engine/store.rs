@@ -14,7 +14,8 @@ use crate::{
         operation::Operation,
         state::EntityState,
         table::{
-            InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write,
+            InvalidKind, InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName,
+            Transacted, Write,
         },
     },
     time::Env,
@@ -40,6 +41,16 @@ pub enum StoreError {
     /// A row cannot be read by this version of the program.
     #[error(transparent)]
     Corrupt(#[from] CorruptRow),
+}
+
+impl StoreError {
+    /// Returns what has to change before the store accepts the request. `None` for any other error.
+    pub fn invalid_kind(&self) -> Option<InvalidKind> {
+        match self {
+            Self::Invalid(request) => Some(request.kind),
+            Self::Unavailable(_) | Self::Corrupt(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

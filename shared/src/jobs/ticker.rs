@@ -24,7 +24,7 @@ use crate::{
         maintain::ListJob,
         operation::Operation,
         state::{EntityState, HolderInfo, LeaseKind},
-        table::{Row, Transacted, Write, Written},
+        table::{InvalidKind, Row, Transacted, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
             TakeOverTick, TickOutcome, TickResult,
@@ -36,8 +36,8 @@ use crate::{
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The timeout of recording a job's result. A result that is not recorded lets the tick run again. A record that lands
-/// after the lease is refused.
+/// The timeout of recording a job's result. A result that is not recorded lets the tick run again. Once another
+/// process has taken the job over, the record is refused.
 const RECORDING: Duration = Duration::from_secs(30);
 
 /// The largest number of steps for one job in one invocation.
@@ -85,6 +85,16 @@ pub enum TickError {
     FarAhead { scheduled: Timestamp, now: Timestamp },
 }
 
+impl TickError {
+    /// Returns what has to change before the store accepts the request. `None` for any other error.
+    pub fn invalid_kind(&self) -> Option<InvalidKind> {
+        match self {
+            Self::Store(error) => error.invalid_kind(),
+            Self::FarAhead { .. } => None,
+        }
+    }
+}
+
 enum JobAnswer {
     Done(Outcome),
     Failed(String),
@@ -130,7 +140,7 @@ impl Ticker {
     ///
     /// # Errors
     ///
-    /// As [`tick`](Self::tick).
+    /// The jobs' rows cannot be read. No job was started.
     pub async fn tick_now(&self, deadline: Duration) -> Result<TickReport, TickError> {
         self.tick_at(None, deadline).await
     }

@@ -76,8 +76,9 @@ impl Operator {
             }
         }
         if let Some(state) = &seen {
-            match self.store.run(&Forget::of(state, self.store.env().now()), PATIENCE).await? {
-                Forgotten::Numbers => rows += u64::from(remembers(state)),
+            let forget = Forget::of(state, self.store.env().now());
+            match self.store.run(&forget, PATIENCE).await? {
+                Forgotten::Numbers => rows += u64::from(forget.removes_anything()),
                 Forgotten::Gone => {}
                 Forgotten::Changed => newer = true,
             }
@@ -121,14 +122,6 @@ impl Operator {
         }
         Ok(())
     }
-}
-
-/// Returns whether an entity's row has more than its key and numbers.
-fn remembers(state: &EntityState) -> bool {
-    state.recent.last().is_some()
-        || state.spilled
-        || state.holder_info.is_some()
-        || state.newest_event_time.to_stored().is_some()
 }
 
 enum RowKind {

@@ -6,9 +6,10 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     delivery::{Delivery, InboxItem},
     entity::{EntityKey, IdentityHash, Sequence},
-    keys::{delivery_range, receipt_row},
+    keys::{delivery_range, receipt_row, sequence_of},
     receipt::{Receipt, Settlement},
     state::EntityState,
+    table::Row,
 };
 
 #[derive(Debug, Clone, Default)]
@@ -151,7 +152,7 @@ impl Operator {
         Ok(items)
     }
 
-    /// Returns whether a stored delivery before `place` may be none of `known`. Reads one page.
+    /// Returns whether deliveries other than `known` may be stored before `place`. Reads one page.
     pub async fn has_others_before(
         &self,
         entity: &EntityKey,
@@ -160,12 +161,8 @@ impl Operator {
     ) -> Result<bool, OperatorError> {
         let most = PAGE.min(known.len() as u32 + 1);
         let page = self.store.query(&delivery_range(entity, Sequence(0), place.previous(), most), PATIENCE).await?;
-        for row in &page.rows {
-            if !known.contains(&InboxItem::parse(entity, row)?.sequence()) {
-                return Ok(true);
-            }
-        }
-        Ok(page.more)
+        let is_other = |row: &Row| sequence_of(row).is_none_or(|sequence| !known.contains(&sequence));
+        Ok(page.more || page.rows.iter().any(is_other))
     }
 
     async fn receipts_of(

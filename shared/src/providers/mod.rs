@@ -214,7 +214,7 @@ pub enum Unverified {
     #[error("header {0} cannot be read")]
     Malformed(String),
     /// Lambda joins the values of a header that comes several times by commas.
-    #[error("header {0} came several times")]
+    #[error("header {0} has several values, so it probably came several times")]
     Doubled(String),
     #[error("the URL has no `?token=` with the source's secret")]
     NoToken,

@@ -199,7 +199,9 @@ impl Source {
 /// Returns why no order is found in `body`: because nothing of it can be read, or by `reason`.
 fn unreadable(body: &[u8], reason: String) -> String {
     providers::unreadable(body).unwrap_or_else(|| match providers::has_lone_surrogate(body) {
-        true => format!("{reason}; a text in it has half of a surrogate pair, such as `\\ud800`, and cannot be read"),
+        true => {
+            format!("{reason}; a text in the body has half of a surrogate pair, such as `\\ud800`, and cannot be read")
+        }
         false => reason,
     })
 }

@@ -41,9 +41,9 @@ pub enum InvalidTemplate {
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
-    #[error("{{header:{0}}} names no header: a header's name has neither spaces nor control characters")]
+    #[error("{{header:{}}}: this is not a valid name of a header", .0.escape_debug())]
     Header(String),
-    #[error("its text around the fields is part of no key: {0}")]
+    #[error("its text around the fields cannot be in a key: {0}")]
     Text(InvalidEntityKey),
     #[error("the template has no field that differs between events, so it must be a valid key itself: {0}")]
     Constant(#[from] InvalidEntityKey),

@@ -91,11 +91,10 @@ impl OperationRequest<'_> {
         {
             bail!(unknown);
         }
-        if let Some(order) = self.order {
-            let found = deployment.operator().inspect(order).await?;
-            if found.state.is_none() && found.parked.is_empty() {
-                return Ok(similar::unknown(order, deployment).await);
-            }
+        if let Some(order) = self.order
+            && !deployment.operator().is_known(order).await?
+        {
+            return Ok(similar::unknown(order, deployment).await);
         }
         let of = match (self.order, self.sequence) {
             (Some(order), Some(named)) => {

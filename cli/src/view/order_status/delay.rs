@@ -1,4 +1,4 @@
-//! What delays an order, besides failures and the order's own state: the pause, the linger or the removal of its source.
+//! Delays that come from an order's source: its pause, its linger or its removal.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use webhook_serializer::{
 use super::{Kind, NextCommand, OrderStatus};
 use crate::output::duration;
 
-/// What delays the deliveries of a source, besides failures and the order's own state.
+/// A delay of a source's deliveries.
 #[derive(Debug, Clone)]
 pub struct SourceDelay {
     pub source: SourceName,
@@ -36,8 +36,8 @@ pub enum DelayCause {
 const PAUSED_FOR: Duration = Duration::from_secs(120);
 
 impl SourceDelay {
-    /// Returns what delays the deliveries of the source `name`, which is `source` in the sources document. Returns
-    /// `None` if nothing does.
+    /// Returns the delay of the source `name`, which is `source` in the sources document. Returns `None` if its
+    /// deliveries do not wait for their source.
     pub fn of(name: &SourceName, source: Option<&Source>, state: &EntityState, now: Timestamp) -> Option<Self> {
         let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
         let cause = match source {
@@ -83,7 +83,7 @@ impl OrderStatus {
                 )
             }
             DelayCause::Removed => {
-                format!("The source {source} is not in the sources document, so a worker will park its deliveries")
+                format!("The source {source} is not in the sources document, so the next worker parks its deliveries")
             }
         });
         if delay.is_some_and(SourceDelay::is_pause) {
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(said(Some("deliver = { up_to = 2 }\nlinger = '30s'")), plain, "the group is full");
         assert_eq!(said(Some("deliver = { up_to = 5 }\nlinger = '10s'")), plain, "its time is over");
         assert_eq!(said(Some("")), plain);
-        let removed = "The source shop is not in the sources document, so a worker will park its deliveries.";
+        let removed = "The source shop is not in the sources document, so the next worker parks its deliveries.";
         assert_eq!(said(None), format!("{plain} {removed}"));
     }
 }

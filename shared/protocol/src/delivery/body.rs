@@ -36,7 +36,7 @@ pub fn decoded_body(bytes: Bytes, encoding: &str, length: usize) -> Result<Bytes
 mod compression {
     use bytes::Bytes;
 
-    /// The length in bytes from which a body is compressed. Shorter bodies shrink too little.
+    /// The length of the shortest body that is compressed, in bytes. Shorter bodies shrink too little.
     const WORTH_COMPRESSING: usize = 256;
 
     /// The compression level of zstd, which is zstd's default. JSON of 6 KB shrinks to a third, of 18 KB to a fifth.

@@ -51,6 +51,15 @@ impl<'a> Forget<'a> {
     }
 }
 
+impl Forget<'_> {
+    /// Returns whether the row has more than its key and numbers.
+    pub fn removes_anything(&self) -> bool {
+        let Self { seen, .. } = self;
+        let has_receipts = seen.recent.last().is_some() || seen.spilled;
+        has_receipts || seen.holder_info.is_some() || seen.newest_event_time.to_stored().is_some()
+    }
+}
+
 impl Operation for Forget<'_> {
     type Outcome = Forgotten;
 

@@ -118,7 +118,7 @@ impl JobState {
         self.tick.filter(|tick| !self.is_recorded(*tick))
     }
 
-    /// Returns the time from which every clock takes the job's lease for expired. `None` if nobody holds it.
+    /// Returns the first time at which the job's lease has expired by all clocks. `None` if nobody holds the job.
     pub fn expires_everywhere(&self) -> Option<Timestamp> {
         self.entity.held.as_ref().map(|held| held.expires_at + CLOCKS_APART)
     }

@@ -158,7 +158,7 @@ pub enum Step {
     GiveUp(u32, Retries, String),
 }
 
-/// What a step decides about the delivery in front.
+/// A step's decision about the delivery in front.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepOutcome {
     Settled(Settlement),

@@ -124,13 +124,16 @@ impl Once {
             }
         };
         if let Some((_, error)) = report.errors.into_iter().next() {
-            let Some(code) = *code.lock().expect("no one panics while holding this") else { return Err(error.into()) };
+            let ended = *code.lock().expect("no one panics while holding this");
+            let Some(code) = ended.filter(|_| report.ran.is_empty()) else { return Err(error.into()) };
             let later = match self.on_crash {
-                AfterCrash::Again => "Once the lease has expired, a later call runs the tick again",
-                AfterCrash::Skip => "The tick counts as crashed, and does not run again",
+                AfterCrash::Again => {
+                    "a later call runs the tick again once the lease has expired, up to three starts in all"
+                }
+                AfterCrash::Skip => "the tick counts as crashed, and does not run again",
             };
             output::complain(format_args!(
-                "{shown} ended with exit code {code}, but that was not recorded: {error}. {later}"
+                "{shown} ended with exit code {code}. It is unknown whether that was recorded: {error}. If not, {later}"
             ));
             return Ok(ExitCode::from(code));
         }

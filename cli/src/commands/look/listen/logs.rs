@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, bail};
 use serde_json::{Value, json};
 use serializer::{
     output,
@@ -91,7 +91,9 @@ impl Logs {
                      and that its deploy has finished",
                     group.name
                 ),
-                Err(refusal) => return Err(anyhow!("the logs in {} cannot be read: {refusal}", group.name)),
+                Err(refusal) => {
+                    return Err(Error::new(refusal).context(format!("the logs in {} cannot be read", group.name)));
+                }
             }
         }
         events.sort_by_key(|one| one.at);

@@ -106,7 +106,7 @@ impl Run {
             Err(error) => {
                 // Another holder may already work on the key.
                 match running.kill().await? {
-                    Killed::ByThis => (error, "was killed"),
+                    Killed::BySignal => (error, "was killed"),
                     Killed::NotAllowed => (error, "could not be killed, and has ended by itself"),
                 }
             }
