@@ -189,7 +189,7 @@ impl SignatureClaim {
             return Ok(Err(diagnosis::of_compressed(&coding)));
         }
         let source = match self.source() {
-            Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::of_unusable_secret(self, &reason))),
+            Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::unusable_secret(self, &reason))),
             source => source?,
         };
         let verified = match self.verified_by(&source) {

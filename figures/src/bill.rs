@@ -482,7 +482,7 @@ impl Load {
         }
         let text = format!(
             "{items}\n\
-             {} dollars a month, of which {} are for observation. If nothing else in the account uses the free tier: {}. \
+             {} dollars a month, {} of them for observation. If nothing else in the account uses the free tier: {}. \
              If each wake-up of a burst reaches another worker: {} more.\n\n\
              {}\n\
              Idle queue and scheduler cost this even without deliveries. Observation is left out, because every design \

@@ -35,7 +35,7 @@ fn of_key(claim: &SignatureClaim, at: &Address) -> String {
 }
 
 /// Explains why no key can be made of a secret. The signature may still tell which form of it is right.
-pub(super) fn of_unusable_secret(claim: &SignatureClaim, reason: &str) -> String {
+pub(super) fn unusable_secret(claim: &SignatureClaim, reason: &str) -> String {
     secret(claim).map_or_else(|| reason.to_owned(), |found| format!("{reason}. But {found}"))
 }
 

@@ -134,7 +134,7 @@ fn attribute(value: &Value, place: &str) -> Result<NativeValue, String> {
     let typed = value.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next());
     let (kind, value) = typed.ok_or_else(wrong)?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
-    // DynamoDB's message about a number that is none would quote the handler's value.
+    // DynamoDB's message about an invalid number would quote the handler's value.
     let number = |value: &Value| text(value).filter(|text| is_number(text));
     let bytes = |value: &Value| STANDARD.decode(value.as_str()?).ok().map(Into::into);
     let found = match kind.as_str() {

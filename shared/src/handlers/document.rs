@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::nearest;
 
-/// Why an answer has no fields.
+/// A reason for refusing an answer's document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Mistake {
     #[error("it is empty")]
