@@ -154,7 +154,7 @@ impl Verb {
                 "A blocked delivery is tried again, and its attempts are counted from zero. If the order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order. A hold ends."
             }
             Self::Retry => {
-                "The delivery is tried now, instead of when its next attempt is due. Its attempts stay counted."
+                "An extra attempt is made now. Attempts stay counted, and the next one is no later than it was."
             }
             Self::Skip => {
                 "The next delivery is parked, and `redrive` can append it again. The deliveries behind it continue, in order, unless the order is on hold."
@@ -410,7 +410,7 @@ fn retry(order: &EntityKey, result: StateChange) -> OperationOutcome {
         "retry",
         order,
         &result,
-        |state| format!("{order} {} is tried now: attempt {}", marked(state.next()), state.attempts + 1),
+        |state| format!("{order} {} is due now: attempt {}", marked(state.next()), state.attempts + 1),
         |state| match state.is_stopped() {
             true => format!("{order} is blocked or on hold; nothing was changed"),
             false => format!("{order} does not wait for an attempt; nothing was changed"),

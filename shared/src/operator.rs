@@ -28,7 +28,7 @@ use crate::{
     engine::{
         append::{AppendError, Appended, Inbox},
         drain::park::PARTS_OUTLIVE,
-        queue::QueueError,
+        queue::{QueueError, WakeUp},
         store::{Store, StoreError},
         wake::Waker,
     },
@@ -402,7 +402,11 @@ impl Operator {
     /// After the write, the caller sends an undelayed wake-up. If this process dies in between, the delayed wake-up
     /// takes its place.
     async fn wake_later(&self, entity: &EntityKey) -> Result<(), OperatorError> {
-        self.waker.wake(entity, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
+        self.wake_up_later(&WakeUp::of(entity)).await
+    }
+
+    async fn wake_up_later(&self, wake_up: &WakeUp) -> Result<(), OperatorError> {
+        self.waker.send(wake_up, SAFETY_DELAY, PATIENCE).await.map_err(OperatorError::NobodyToWake)
     }
 
     /// Unblocks an entity, and wakes a worker.

@@ -6,7 +6,7 @@ mod endpoints;
 use std::sync::atomic::AtomicUsize;
 
 use tests::{prelude::*, slots::WaitTimes, source};
-use webhook_serializer::{engine::drain::InFlight, protocol::attempt::FailureClass};
+use webhook_serializer::{engine::drain::InFlight, operator::StateChange, protocol::attempt::FailureClass};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -335,6 +335,70 @@ async fn later_claim_replaces_a_lost_retry_wake_up() {
         }
     }
     assert_eq!(world.applied().len(), 6);
+}
+
+/// Two processes have an open breaker each, and the operator tries all orders again, several times, in the middle
+/// of the outage.
+#[tokio::test(start_paused = true)]
+async fn retry_command_prolongs_no_wait_during_outage() {
+    for answer in DOWN {
+        let world = world();
+        let starts = Arc::default();
+        let orders: Vec<String> = (1..=8).map(|order| format!("shop/{order}")).collect();
+        for order in &orders {
+            append(&world, "shop", &order["shop/".len()..], "1").await;
+        }
+        let handler = down_until(world.env.monotonic() + HOUR, answer, &starts);
+        let drainers = [world.drainer(handler.clone()), world.drainer(handler)];
+        let work_for = async |time| world.env.within(time, world.work(&drainers)).await.unwrap_or_default();
+        work_for(2 * MINUTE).await;
+        for round in 1..=3 {
+            let before = starts.load(Relaxed);
+            let mut waits = Vec::new();
+            for order in &orders {
+                let state = world.state(order).await;
+                let wait = state.retry_at.filter(|at| *at > world.env.now() + 5 * SECOND);
+                if matches!(world.operator().retry(&key(order)).await, Ok(StateChange::Done(_))) {
+                    waits.push((order, wait, state.retries.total()));
+                }
+            }
+            work_for(3 * SECOND).await;
+            for (order, wait, total) in waits {
+                let state = world.state(order).await;
+                let Some(wait) = wait else { continue };
+                // After a start without an answer, the handler may still run for as long.
+                let latest = wait.max(world.env.now() + SECOND);
+                assert!(state.retry_at <= Some(latest), "round {round}, {order}: {wait:?}, {state:?}");
+                assert!(state.retries.total() <= total + SECOND, "round {round}, {order}: {total:?}, {state:?}");
+            }
+            assert!(starts.load(Relaxed) - before <= 2 * 4, "a probe a second of each process");
+            work_for(20 * SECOND).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_command_of_one_order_frees_recovered_destination() {
+    let world = world();
+    let starts = Arc::default();
+    for order in ["1", "2", "3", "4"] {
+        append(&world, "shop", order, "1").await;
+    }
+    let back = world.env.monotonic() + 10 * MINUTE;
+    let drainers = [world.drainer(down_until(back, DOWN[0], &starts))];
+    let _ = world.env.within(10 * MINUTE, world.work(&drainers)).await;
+    assert_eq!(world.applied(), [""; 0]);
+    let waits =
+        async |order: &str| world.state(order).await.retry_at.is_some_and(|at| at > world.env.now() + 5 * SECOND);
+    let mut longest = None;
+    for order in ["shop/1", "shop/2", "shop/3", "shop/4"] {
+        if waits(order).await {
+            longest = Some(order);
+        }
+    }
+    world.operator().retry(&key(longest.expect("one waits"))).await.expect("memory answers");
+    let _ = world.env.within(3 * SECOND, world.work(&drainers)).await;
+    assert!(!world.applied().is_empty(), "the breaker lets it through");
 }
 
 #[tokio::test(start_paused = true)]

@@ -252,8 +252,8 @@ fn retry_command_starts_next_attempt_immediately() {
     trouble.fail();
     let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();
     let retried = trouble.said(&["retry", &order]);
-    assert!(retried.contains(" is tried now: ") && retried.contains(": attempt 2"), "{retried}");
+    assert!(retried.contains(" is due now: ") && retried.contains(": attempt 2"), "{retried}");
     trouble.local.until(|told| told["what"] == "failed" && told["attempt"] == 2);
     let idle = trouble.said(&["retry", &order]);
-    assert!(idle.contains("is tried now"), "it waits for another: {idle}");
+    assert!(idle.contains("is due now"), "it waits for another: {idle}");
 }

@@ -46,6 +46,9 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// A longer wait would delay the delivery after the source has recovered.
 const OPENINGS: u32 = 4;
 
+/// The shortest time between a failed probe and a probe for which an operator asks.
+const EARLY: Duration = Duration::from_secs(1);
+
 /// The most that a start may exceed its handler's timeout and still count as a failure.
 ///
 /// A start that takes even longer shows that the process was frozen, not that the handler hangs.
@@ -69,6 +72,14 @@ pub enum Admission {
     Start(u64),
     /// The drain may ask for this start again after this time.
     NotNow(Duration),
+}
+
+/// What asks for a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    Schedule,
+    /// An operator has ended the delivery's wait. The start may be a probe before the breaker's open time is over.
+    Operator,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +121,8 @@ struct Open {
     until: Duration,
     length: Duration,
     probe: Option<u64>,
+    /// The time of the latest failure of a probe, or of the failure that opened the breaker.
+    failed: Duration,
 }
 
 impl Open {
@@ -126,13 +139,21 @@ impl Open {
 
 impl Breaker {
     /// Decides whether a handler may start for `entity` at `now`. `limit` is the handler's timeout.
-    pub fn admit(&mut self, entity: &EntityKey, now: Duration, limit: Duration, fraction: f64) -> Admission {
+    pub fn admit(
+        &mut self,
+        entity: &EntityKey,
+        asks: Asks,
+        now: Duration,
+        limit: Duration,
+        fraction: f64,
+    ) -> Admission {
         let number = self.next;
         if self.open.is_none() && self.seems_to_hang(now) {
             return Admission::NotNow(spread(HANG_PAUSE / 2, fraction * 2.0));
         }
         if let Some(open) = &mut self.open {
-            if now < open.until {
+            let is_early = asks == Asks::Operator && now >= open.failed + EARLY;
+            if now < open.until && !is_early {
                 return open.refused(open.until - now, now, fraction);
             }
             if open.probe.is_some() {
@@ -140,7 +161,7 @@ impl Breaker {
             }
             // The entity that failed last may itself be the cause. It becomes the probe only if no other
             // entity asks for a start.
-            if self.failing.last() == Some(entity) && now < open.until + open.length {
+            if self.failing.last() == Some(entity) && now < open.until + open.length && !is_early {
                 return Admission::NotNow(open.until + open.length - now);
             }
             open.probe = Some(number);
@@ -166,7 +187,11 @@ impl Breaker {
             StartResult::Unwell if took <= limit + FROZEN => {
                 self.failing.retain(|failing| *failing != entity);
                 self.failing.push(entity);
-                let length = match &self.open {
+                let length = match &mut self.open {
+                    Some(open) if is_probe && since < open.until => {
+                        open.failed = now;
+                        return BreakerChange::None;
+                    }
                     Some(open) if is_probe => open.length * 2,
                     None if self.failing.len() >= ORDERS => SHORTEST,
                     _ => return BreakerChange::None,
@@ -189,7 +214,7 @@ impl Breaker {
         self.failing.drain(..self.failing.len() - 1);
         let lasts = spread(length, fraction);
         let since = self.open.take().map_or(now, |open| open.since);
-        self.open = Some(Open { since, until: now + lasts, length, probe: None });
+        self.open = Some(Open { since, until: now + lasts, length, probe: None, failed: now });
         BreakerChange::Opened(lasts)
     }
 
@@ -228,13 +253,14 @@ impl Breakers {
         &self,
         source: &SourceName,
         entity: &EntityKey,
+        asks: Asks,
         now: Duration,
         limit: Duration,
         fraction: f64,
     ) -> Result<Ticket, Duration> {
         let mut destinations = self.destinations();
         let DestinationHealth { breaker, .. } = destinations.entry(source.clone()).or_default();
-        match breaker.admit(entity, now, limit, fraction) {
+        match breaker.admit(entity, asks, now, limit, fraction) {
             Admission::Start(number) => Ok(Ticket { breakers: self.clone(), source: source.clone(), number }),
             Admission::NotNow(wait) => Err(wait),
         }

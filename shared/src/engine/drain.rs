@@ -49,7 +49,7 @@ use crate::{
     },
     sources::LiveSources,
     telemetry::{Event, Observer, RequeueReason},
-    time::Env,
+    time::{Env, Timestamp},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,6 +110,8 @@ pub struct ReceivedWakeUp {
     pub token: Option<FencingToken>,
     /// The last sequence whose gap has lasted long enough for a tombstone.
     pub gap: Option<Sequence>,
+    /// See [`WakeUp::ended_wait`].
+    pub ended_wait: Option<Timestamp>,
     /// The longest time that a wake-up of the batch waited in the queue for a worker.
     pub lag: Duration,
 }
@@ -117,13 +119,13 @@ pub struct ReceivedWakeUp {
 impl ReceivedWakeUp {
     /// Returns a wake-up of `entity`, without a token, that was received `times` times.
     pub fn new(entity: EntityKey, times: u32) -> Self {
-        Self { entity, times, token: None, gap: None, lag: Duration::ZERO }
+        Self { entity, times, token: None, gap: None, ended_wait: None, lag: Duration::ZERO }
     }
 
     pub fn wake_up(wake_up: WakeUp, times: u32) -> Self {
         let token = wake_up.token.map(FencingToken);
         let gap = wake_up.gap.map(Sequence);
-        Self { token, gap, ..Self::new(wake_up.entity, times) }
+        Self { token, gap, ended_wait: wake_up.ended_wait, ..Self::new(wake_up.entity, times) }
     }
 
     /// Returns whether the drain must first send a fresh wake-up, because the message may be a copy
@@ -208,6 +210,7 @@ impl Drainer {
         let fresh = WakeUp {
             token: wake_up.token.map(|token| token.0),
             gap: wake_up.gap.map(|gap| gap.0),
+            ended_wait: wake_up.ended_wait,
             ..WakeUp::of(&wake_up.entity)
         };
         let slot = gate.slot();

@@ -11,6 +11,7 @@ use crate::{
         entity::{EntityKey, FencingToken},
         table::InvalidKind,
     },
+    time::Timestamp,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +34,15 @@ pub struct WakeUp {
     /// that the wake-up spent in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<u16>,
+    /// The time, in milliseconds since 1970, until which the delivery in front would have waited if an operator had
+    /// not ended its wait. See [`Drain::after_wait`](crate::engine::drain::plan::Drain::after_wait).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_wait: Option<Timestamp>,
 }
 
 impl WakeUp {
     pub fn of(entity: &EntityKey) -> Self {
-        Self { entity: entity.clone(), token: None, gap: None, delay: None }
+        Self { entity: entity.clone(), token: None, gap: None, delay: None, ended_wait: None }
     }
 
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {

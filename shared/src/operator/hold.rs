@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Operator, OperatorError, PATIENCE, TRIES};
+use crate::engine::queue::WakeUp;
 use crate::protocol::{
     entity::EntityKey,
     inbox::{RetryNow, Retrying},
@@ -85,9 +86,10 @@ impl Operator {
         Ok(StateChange::Unchanged(seen))
     }
 
-    /// Makes the next attempt at the delivery in front due now, and wakes a worker.
+    /// Makes an extra attempt at the delivery in front due now, and wakes a worker.
     ///
-    /// The delivery's attempts stay counted. Only a wait that follows an error ends. A wait for a
+    /// The delivery's attempts stay counted. If the attempt fails, or a breaker refuses it, the delivery waits no
+    /// longer than it would have waited without it. Only a wait that follows an error ends. A wait for a
     /// rate limit, a block and a hold stay. If the call fails with [`OperatorError::Queue`], the
     /// wait was ended but no worker was woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
@@ -103,10 +105,11 @@ impl Operator {
                 failed && state.held.is_none() && !state.is_stopped()
             };
             let Some(state) = seen.as_ref().filter(waits) else { break };
-            self.wake_later(entity).await?;
+            let wake_up = WakeUp { ended_wait: state.retry_at, ..WakeUp::of(entity) };
+            self.wake_up_later(&wake_up).await?;
             match self.store.run(&RetryNow { seen: state }, PATIENCE).await? {
                 Retrying::Now(state) => {
-                    self.waker.wake(entity, Duration::ZERO, PATIENCE).await?;
+                    self.waker.send(&wake_up, Duration::ZERO, PATIENCE).await?;
                     return Ok(StateChange::Done(state));
                 }
                 Retrying::Changed(state) => seen = state,

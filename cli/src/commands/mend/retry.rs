@@ -11,8 +11,9 @@ use crate::commands::reason::OptionalReason;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Attempts stay counted: if the last one fails, the delivery is parked or blocks its order. A blocked \
-                  order continues with `resume`, which counts its attempts from zero."
+    after_help = "Retry makes an extra attempt. If it fails, or the source is held back because others fail, the next \
+                  attempt is no later than it was. Attempts stay counted: if the last one fails, the delivery is parked \
+                  or blocks its order. A blocked order continues with `resume`, which counts its attempts from zero."
 )]
 pub struct Retry {
     #[command(flatten)]

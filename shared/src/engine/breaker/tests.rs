@@ -20,7 +20,11 @@ impl Clocked {
     }
 
     fn admit(&mut self, number: u64) -> Admission {
-        self.breaker.admit(&order(number), self.now, LIMIT, 0.0)
+        self.breaker.admit(&order(number), Asks::Schedule, self.now, LIMIT, 0.0)
+    }
+
+    fn admit_for_operator(&mut self, number: u64) -> Admission {
+        self.breaker.admit(&order(number), Asks::Operator, self.now, LIMIT, 0.0)
     }
 
     fn start(&mut self, number: u64) -> u64 {
@@ -162,6 +166,30 @@ fn failed_probe_doubles_the_wait() {
 }
 
 #[test]
+fn operators_early_probe_closes_breaker_and_never_prolongs_it() {
+    let mut clocked = Clocked::opened();
+    let probe = |clocked: &mut Clocked, number| match clocked.admit_for_operator(number) {
+        Admission::Start(start) => Some(start),
+        Admission::NotNow(_) => None,
+    };
+    assert_eq!(probe(&mut clocked, 3), None, "a second after each failure");
+    clocked.pass(1.0);
+    let first = probe(&mut clocked, 3).expect("even of the order that failed last");
+    assert_eq!(probe(&mut clocked, 4), None, "one at a time");
+    assert_eq!(clocked.end(first, StartResult::Unwell), BreakerChange::None);
+    assert_eq!(probe(&mut clocked, 4), None, "a second after each failure");
+    clocked.pass(4.0);
+    assert!(clocked.is_admitted(4), "five seconds after it opened, as without the early probe");
+
+    let mut clocked = Clocked::opened();
+    clocked.pass(1.0);
+    assert!(!clocked.is_admitted(4));
+    let back = probe(&mut clocked, 4).expect("nothing else probes");
+    assert_eq!(clocked.end(back, StartResult::Success), BreakerChange::Closed);
+    assert!(clocked.is_admitted(5));
+}
+
+#[test]
 fn breaker_wait_equals_duration_of_failed_starts() {
     let mut clocked = Clocked::default();
     let starts: Vec<_> = (1..=3).map(|number| clocked.start(number)).collect();
@@ -175,11 +203,12 @@ fn wait_of_refused_start_spreads_with_time_since_opening() {
     let mut clocked = Clocked::opened();
     let mut longest = Vec::new();
     for probe in 4..=7 {
-        let waits =
-            [0.0, 0.5, 1.0].map(|fraction| match clocked.breaker.admit(&order(99), clocked.now, LIMIT, fraction) {
+        let waits = [0.0, 0.5, 1.0].map(|fraction| {
+            match clocked.breaker.admit(&order(99), Asks::Schedule, clocked.now, LIMIT, fraction) {
                 Admission::NotNow(wait) => wait.as_secs_f64(),
                 Admission::Start(_) => panic!("it is open"),
-            });
+            }
+        });
         let until = clocked.breaker.open.as_ref().unwrap().until - clocked.now;
         assert!(waits[0] == until.as_secs_f64() && waits.is_sorted(), "{waits:?}");
         longest.push(waits[2] - waits[0]);
@@ -190,7 +219,7 @@ fn wait_of_refused_start_spreads_with_time_since_opening() {
     assert_eq!(longest, [2.5, 5.0, 15.0, 35.0]);
     clocked.pass(600.0);
     clocked.run(9, 0.0, StartResult::Unwell);
-    let refused = clocked.breaker.admit(&order(99), clocked.now, LIMIT, 1.0);
+    let refused = clocked.breaker.admit(&order(99), Asks::Schedule, clocked.now, LIMIT, 1.0);
     assert_eq!(refused, Admission::NotNow(LONGEST + LONGEST * OPENINGS));
 }
 
@@ -248,18 +277,18 @@ fn each_source_has_a_separate_breaker() {
     let breakers = Breakers::default();
     let [hung, well] = ["hung", "well"].map(|name| SourceName::parse(name).unwrap());
     for number in 1..=3 {
-        let ticket = breakers.admit(&hung, &order(number), Duration::ZERO, LIMIT, 0.0).unwrap();
+        let ticket = breakers.admit(&hung, &order(number), Asks::Schedule, Duration::ZERO, LIMIT, 0.0).unwrap();
         ticket.ended(Duration::ZERO, StartResult::Unwell, 0.0);
     }
-    assert!(breakers.admit(&hung, &order(4), Duration::ZERO, LIMIT, 0.0).is_err());
-    assert!(breakers.admit(&well, &order(4), Duration::ZERO, LIMIT, 0.0).is_ok());
+    assert!(breakers.admit(&hung, &order(4), Asks::Schedule, Duration::ZERO, LIMIT, 0.0).is_err());
+    assert!(breakers.admit(&well, &order(4), Asks::Schedule, Duration::ZERO, LIMIT, 0.0).is_ok());
 }
 
 #[test]
 fn dropped_probe_lets_another_probe_start() {
     let breakers = Breakers::default();
     let source = SourceName::parse("hung").unwrap();
-    let admit = |number, now| breakers.admit(&source, &order(number), now, LIMIT, 0.0);
+    let admit = |number, now| breakers.admit(&source, &order(number), Asks::Schedule, now, LIMIT, 0.0);
     for number in 1..=3 {
         admit(number, Duration::ZERO).unwrap().ended(Duration::ZERO, StartResult::Unwell, 0.0);
     }

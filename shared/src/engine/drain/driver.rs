@@ -116,7 +116,7 @@ impl<'a> Driver<'a> {
             spans: DrainSpans::granted(&state.entity, renewer.lease().token()),
             renewer,
             claimed: (state.tail, seen),
-            drain: Drain::granted(state, memory),
+            drain: Drain::granted(state, memory).after_wait(wake_up.ended_wait),
             source: None,
             wake_up,
             deadline,

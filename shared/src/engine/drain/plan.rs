@@ -59,6 +59,7 @@ pub struct Drain {
     dropped: BTreeSet<IdentityHash>,
     /// The sequences whose receipts this drain has already written to rows of their own.
     spilled: BTreeSet<Sequence>,
+    ended_wait: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -196,7 +197,23 @@ impl Drain {
         let has_spilled = state.spilled;
         let dropped = BTreeSet::new();
         let spilled = BTreeSet::new();
-        Self { state, page: InboxPage::default(), memory, is_at_gap: false, has_spilled, dropped, spilled }
+        let page = InboxPage::default();
+        Self { state, page, memory, is_at_gap: false, has_spilled, dropped, spilled, ended_wait: None }
+    }
+
+    /// Sets the time until which the delivery in front would have waited if an operator had not ended its wait.
+    ///
+    /// The operator's attempt is an extra one: if it fails or a breaker refuses it, the delivery waits until this time,
+    /// and its total wait does not grow.
+    #[must_use]
+    pub fn after_wait(self, ended_wait: Option<Timestamp>) -> Self {
+        let is_ended = self.state.last_error.is_some() && self.state.retry_at.is_none();
+        Self { ended_wait: ended_wait.filter(|_| is_ended), ..self }
+    }
+
+    /// Returns whether an operator ended a wait of the delivery in front that would last longer than `now`.
+    pub fn is_extra_attempt(&self, now: Timestamp) -> bool {
+        !self.unspent_wait(now).is_zero()
     }
 
     pub fn state(&self) -> &EntityState {
@@ -504,6 +521,7 @@ impl Drain {
 
     pub fn settled(&mut self, state: EntityState, decision: &Decision) {
         self.state = state;
+        self.ended_wait = None;
         self.page.items.drain(..decision.places().min(self.page.items.len()));
         for receipt in &decision.dropped {
             self.spilled.remove(&receipt.sequence);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Driver;
 use crate::{
-    engine::breaker::{BreakerChange, StartResult, Ticket},
+    engine::breaker::{Asks, BreakerChange, StartResult, Ticket},
     handler::Outcome,
     protocol::{entity::SourceName, format::one_line},
     sources::Source,
@@ -16,7 +16,9 @@ impl Driver<'_> {
     pub(super) fn admit(&self, source: &Source) -> Result<Ticket, Duration> {
         let fraction = self.drainer.store.env().fraction();
         let limit = source.handler_timeout;
-        self.drainer.breakers.admit(&source.name, &self.drain.state().entity, self.monotonic(), limit, fraction)
+        let asks = if self.drain.is_extra_attempt(self.now()) { Asks::Operator } else { Asks::Schedule };
+        let entity = &self.drain.state().entity;
+        self.drainer.breakers.admit(&source.name, entity, asks, self.monotonic(), limit, fraction)
     }
 
     pub(super) fn report(&self, ticket: Ticket, source: &Source, outcome: &Outcome) {

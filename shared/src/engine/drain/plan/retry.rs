@@ -58,7 +58,8 @@ impl Drain {
             Outcome::Unavailable { after, error } => (FailureClass::Unavailable, after, error),
             Outcome::NotNow { after, error } => {
                 let asked = after.filter(|after| !after.is_zero()).map(|after| after.min(LONGEST_ASKED));
-                let wait = asked.unwrap_or_else(|| NO_ROOM.mul_f64(0.5 + answered.fraction));
+                let wait =
+                    asked.unwrap_or_else(|| self.scheduled(NO_ROOM.mul_f64(0.5 + answered.fraction), answered.at));
                 let start = Unsettled::of(FailureClass::Unavailable, &error, group, source, answered.at);
                 return self.unsettled(start, wait, wait);
             }
@@ -84,7 +85,7 @@ impl Drain {
         AnswerTiming { at, took, fraction }: AnswerTiming,
     ) -> Step {
         let waited = self.retries(at).waited(class);
-        let backoff = source.retry.doubled(class, waited, fraction);
+        let backoff = self.scheduled(source.retry.doubled(class, waited, fraction), at);
         let wait = source.retry.wait(class, backoff, asked, took);
         // A handler that asks for shorter waits must not get more attempts.
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
@@ -95,10 +96,10 @@ impl Drain {
     /// The refusal counts nothing and reaches no limit, because the delivery was not tried. If the
     /// delivery already waits for an unavailable destination, this time goes on.
     pub fn held_back(&self, wait: Duration, source: &Source, at: Timestamp) -> Step {
-        let wait = no_sooner(wait, source);
+        let wait = no_sooner(self.scheduled(wait, at), source);
         let retries = match self.retries(at) {
             retries if retries.waited(FailureClass::Unavailable).is_zero() => retries,
-            retries => retries.waiting(FailureClass::Unavailable, wait),
+            retries => retries.waiting(FailureClass::Unavailable, self.beyond_ended_wait(wait, at)),
         };
         let error = self.state.last_error.clone().unwrap_or_else(|| NOT_TRIED.into());
         Step::Retry { is_started: false, attempts: self.state.attempts, retries, one_by_one: None, wait, error }
@@ -141,7 +142,7 @@ impl Drain {
             self.state.has_attempts_of_latest().then(|| self.state.next())
         };
         let wait = no_sooner(wait, source);
-        let retries = retries.after(class, wait.max(counted));
+        let retries = retries.after(class, self.beyond_ended_wait(wait.max(counted), at));
         Step::Retry { is_started: true, attempts, retries, one_by_one, wait, error }
     }
 
@@ -159,6 +160,24 @@ impl Drain {
     fn retries(&self, now: Timestamp) -> Retries {
         let Some(front) = self.front() else { return self.state.retries };
         self.state.retries.at_most(now.since(front.unpacked.head().appended_at()) + ALLOWED_SKEW)
+    }
+
+    /// Returns the rest of the wait that an operator ended.
+    pub(super) fn unspent_wait(&self, now: Timestamp) -> Duration {
+        self.ended_wait.map_or(Duration::ZERO, |until| until.since(now))
+    }
+
+    /// Returns the part of `wait` that the delivery's total wait does not include yet.
+    fn beyond_ended_wait(&self, wait: Duration, now: Timestamp) -> Duration {
+        wait.saturating_sub(self.unspent_wait(now))
+    }
+
+    /// Returns `wait`, or the rest of the wait that an operator ended.
+    fn scheduled(&self, wait: Duration, now: Timestamp) -> Duration {
+        match self.unspent_wait(now) {
+            Duration::ZERO => wait,
+            unspent => unspent,
+        }
     }
 
     /// Returns the step that splits a group: from now on each of its deliveries starts by itself.
