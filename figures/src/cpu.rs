@@ -45,7 +45,8 @@ impl EngineThreads {
     /// Counts the threads of the runtime that `builder` builds.
     pub(crate) fn of(builder: &mut Builder) -> Self {
         let threads = Self::default();
-        let (starting, stopping) = (threads.clone(), threads.clone());
+        let starting = threads.clone();
+        let stopping = threads.clone();
         builder
             .on_thread_start(move || {
                 if let Some(thread) = this_thread() {

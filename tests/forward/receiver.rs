@@ -89,7 +89,8 @@ async fn node_on(path: &str) -> Result<Command, String> {
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     let version = version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));
-    let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let major = numbers.next().unwrap_or(0);
+    let minor = numbers.next().unwrap_or(0);
     if (major, minor) < (22, 6) {
         return Err(format!("{program} {version} cannot run TypeScript; install 22.6 or newer, or set NODE to it"));
     }

@@ -92,7 +92,8 @@ impl fmt::Debug for RowRef {
 
 /// Formats a number relative to its base.
 pub fn short(number: u64) -> String {
-    let (epoch, rest) = (number / EPOCH, number % EPOCH);
+    let epoch = number / EPOCH;
+    let rest = number % EPOCH;
     if epoch > 1 { format!("{rest}'{}", epoch - 1) } else { rest.to_string() }
 }
 

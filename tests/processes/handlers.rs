@@ -213,7 +213,8 @@ async fn process_with_blocked_threads_is_replaced() {
     let worked = tokio::time::timeout(Duration::from_secs(120), processes.work()).await;
     let logged = worked.expect("it does not go round in circles: a process without threads is replaced");
     assert!(!logged.iter().any(|line| line.contains("cannot start")), "its end is no failure: {logged:?}");
-    let (starts, done) = (processes.journal("started "), processes.journal("done "));
+    let starts = processes.journal("started ");
+    let done = processes.journal("done ");
     let times = |of: &[String], id: &str| of.iter().filter(|one| *one == id).count();
     for number in 0..6 {
         assert_eq!(times(&starts, &format!("block{number}")), 2, "as often as its source says: {starts:?}");

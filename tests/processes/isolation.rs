@@ -149,7 +149,8 @@ async fn leased_order_occupies_none_of_five_processes() {
     let mut processes = Processes::start("leased").await;
     five(&mut processes);
     let Parts { store, waker, .. } = processes.parts();
-    let (leases, leased) = (Leases::new(store, "a program").waking(waker), key("test/leased"));
+    let leases = Leases::new(store, "a program").waking(waker);
+    let leased = key("test/leased");
     let work = async |_: Lease| {
         for number in 0..120 {
             processes.append("test/leased", &format!("leased-{number}")).await;

@@ -32,7 +32,8 @@ async fn endpoint(listener: TcpListener, answer: &'static str) {
 async fn serve(stream: TcpStream, read: Arc<watch::Sender<usize>>, answer: &'static str) {
     let mut stream = BufReader::new(stream);
     loop {
-        let (mut length, mut line) = (0, String::new());
+        let mut length = 0;
+        let mut line = String::new();
         while line != "\r\n" {
             line.clear();
             if stream.read_line(&mut line).await.unwrap_or(0) == 0 {

@@ -308,7 +308,8 @@ fn json_response(status: StatusCode, value: Value) -> Response<Body> {
 }
 
 fn request_id() -> String {
-    let (high, low) = (random(), random());
+    let high = random();
+    let low = random();
     format!(
         "{:08x}-{:04x}-4{:03x}-a{:03x}-{:012x}",
         high >> 32,

@@ -44,7 +44,9 @@ fn sent(headers: &Headers) -> Option<Vec<u8>> {
 /// Percent-decodes `text`. An invalid escape, such as `%zz`, stays as it is.
 pub(crate) fn unescaped(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let (bytes, mut unescaped, mut at) = (text.as_bytes(), Vec::new(), 0);
+    let bytes = text.as_bytes();
+    let mut unescaped = Vec::new();
+    let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
             (b'%', Some(high), Some(low)) => {

@@ -59,7 +59,8 @@ async fn end_of_a_job_is_recorded_after_a_short_outage() {
         let mut night = Night::new();
         let env = night.env();
         let until: Arc<Mutex<Timestamp>> = Arc::new(Mutex::new(env.now()));
-        let (down, now) = (until.clone(), env.clone());
+        let down = until.clone();
+        let now = env.clone();
         night.table = Arc::new(FaultyTable::new(night.memory.clone(), &env, move |_| {
             match now.now() < *down.lock().expect("no panic under the lock") {
                 true => Fault::Before(TableError::Unknown("no connection".into())),

@@ -165,7 +165,8 @@ pub fn crc32(bytes: &[u8]) -> u32 {
         let mut table = [0; 256];
         let mut index = 0;
         while index < 256 {
-            let (mut value, mut bit) = (index as u32, 0);
+            let mut value = index as u32;
+            let mut bit = 0;
             while bit < 8 {
                 value = if value & 1 == 1 { 0xedb8_8320 ^ (value >> 1) } else { value >> 1 };
                 bit += 1;

@@ -111,7 +111,8 @@ fn verify(request: Request<'_>, keys: &[SchemeKey]) -> Result<Proof, Unverified>
         return Err(malformed(names.signature));
     }
     let parts = [id.as_bytes(), b".", time.as_bytes(), b".", request.body];
-    let (mut shared, mut pairs) = (Vec::new(), Vec::new());
+    let mut shared = Vec::new();
+    let mut pairs = Vec::new();
     for key in keys {
         match key {
             SchemeKey::Shared(key) => shared.push(key.clone()),

@@ -66,7 +66,8 @@ fn published_key_provider_refuses_secrets() {
     for name in NAMES {
         let Some(provider) = by_name(name) else { continue };
         let Some(own) = provider.published() else { continue };
-        let (headers, secret) = (Headers::default(), Secret::new("secret"));
+        let headers = Headers::default();
+        let secret = Secret::new("secret");
         assert_eq!(provider.sign(&headers, b"body", &secret, NOW), [], "{name}");
         let request = Request { headers: &headers, body: b"body" };
         assert_eq!(provider.verify(request, &[secret]), Err(Unverified::Mismatch), "{name}");
@@ -82,7 +83,8 @@ fn published_key_provider_refuses_secrets() {
 #[test]
 fn empty_secret_neither_signs_nor_verifies() {
     for row in ROWS.iter() {
-        let (provider, own) = (row.provider(), Secret::new(row.secrets[0]));
+        let provider = row.provider();
+        let own = Secret::new(row.secrets[0]);
         let headers = row.signed(b"body", &own);
         for empty in [Secret::new(""), Secret::new("\0\0")] {
             assert!(provider.objection(&empty).is_some(), "{}", row.name);
@@ -199,7 +201,8 @@ proptest! {
         body in prop::collection::vec(any::<u8>(), 1..200),
     ) {
         for row in ROWS.iter() {
-            let (provider, secret) = (row.provider(), Secret::new(row.secrets[0]));
+            let provider = row.provider();
+            let secret = Secret::new(row.secrets[0]);
             let signed = provider.sign(&others, &body, &secret, NOW);
             let kept = others.iter().filter(|(name, _)| !signed.iter().any(|(signed, _)| signed == name));
             let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -227,7 +227,8 @@ pub(super) mod tests {
             let described = described(&headers, r#"{"id":727}"#);
             (described.delivery_id.to_string(), described.repeated_within)
         };
-        let (front, hash) = ("https://shop.example.com/order.deleted/727", DeliveryId::from_body(BODY));
+        let front = "https://shop.example.com/order.deleted/727";
+        let hash = DeliveryId::from_body(BODY);
         assert_eq!(named(Some("a1")), (format!("{front}/a1/{hash}"), None));
         assert_eq!(named(None), (format!("{front}/{hash}/{hash}"), Some(Duration::ZERO)));
     }
