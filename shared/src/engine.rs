@@ -14,6 +14,7 @@ pub mod breaker;
 pub mod deferred;
 pub mod drain;
 pub mod lease_renewer;
+pub mod pages;
 pub mod queue;
 pub(crate) mod run;
 pub mod store;

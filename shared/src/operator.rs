@@ -235,16 +235,11 @@ impl Operator {
         // Read the entity's row first. A receipt that leaves the row later already has its own row.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
-        let mut after = None;
-        loop {
-            let page = self.store.query(&receipt_range(entity, after, PAGE), PATIENCE).await?;
-            for row in &page.rows {
+        let mut pages = self.store.pages(receipt_range(entity, PAGE), PATIENCE);
+        while let Some(rows) = pages.next().await? {
+            for row in &rows {
                 let receipt = Receipt::parse(row)?;
-                after = receipt.identity;
                 receipts.insert(receipt.sequence, receipt);
-            }
-            if !page.more || page.rows.is_empty() {
-                break;
             }
         }
         let recent = state.iter().flat_map(|state| state.recent.iter());
@@ -258,23 +253,20 @@ impl Operator {
         if self.store.entity(entity, PATIENCE).await?.is_some() {
             return Ok(true);
         }
-        let inbox = self.store.query(&inbox_range(entity, None, 1), PATIENCE).await?;
+        let inbox = self.store.query(&inbox_range(entity, 1), PATIENCE).await?;
         Ok(!inbox.rows.is_empty())
     }
 
     /// Reads an entity's parked deliveries, in order of their sequences.
     pub async fn parked(&self, entity: &EntityKey) -> Result<Vec<Parked>, OperatorError> {
         let mut parked: Vec<Parked> = Vec::new();
-        loop {
-            let from = parked.last().map_or(Sequence(0), |last: &Parked| last.sequence.next());
-            let page = self.store.query(&parked_range(entity, from, PAGE), PATIENCE).await?;
-            for row in page.rows.iter() {
+        let mut pages = self.store.pages(parked_range(entity, PAGE), PATIENCE);
+        while let Some(rows) = pages.next().await? {
+            for row in &rows {
                 parked.extend(Parked::parse(entity, row)?);
             }
-            if !page.more || page.rows.is_empty() {
-                return Ok(parked);
-            }
         }
+        Ok(parked)
     }
 
     /// Returns the keys of all entities with a row, sorted. Reads the whole table.

@@ -163,7 +163,7 @@ impl<'a> RandomCase<'a> {
     async fn look(&mut self, entity: &EntityKey) {
         let row = self.pair.memory.get(&entity_row(entity)).await.expect("memory answers");
         self.states.extend(row.and_then(|row| EntityState::parse(&row).ok()));
-        self.rows.extend(self.pair.memory.query(&inbox_range(entity, None, 20)).await.expect("memory answers").rows);
+        self.rows.extend(self.pair.memory.query(&inbox_range(entity, 20)).await.expect("memory answers").rows);
     }
 
     async fn step(&mut self, step: &CaseStep) -> Result<(), String> {

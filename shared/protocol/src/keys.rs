@@ -42,10 +42,10 @@ fn range(partition: &str, from: String, to: String, limit: u32) -> Range {
     Range { table, partition, sort: a::ITEM.into(), from, to, limit }
 }
 
-/// Returns the range of an entity's inbox rows with sort keys greater than `after`. The parts of
-/// large bodies have partitions of their own, so the range does not contain them.
-pub fn inbox_range(entity: &EntityKey, after: Option<&str>, limit: u32) -> Range {
-    range(entity.as_str(), after.map_or_else(|| "!".to_owned(), |after| format!("{after}\u{0}")), "~".to_owned(), limit)
+/// Returns the range of an entity's inbox rows. The parts of large bodies have partitions of their own, so the range
+/// does not contain them.
+pub fn inbox_range(entity: &EntityKey, limit: u32) -> Range {
+    range(entity.as_str(), "!".to_owned(), "~".to_owned(), limit)
 }
 
 pub fn delivery_row(entity: &EntityKey, sequence: Sequence) -> Key {
@@ -69,17 +69,16 @@ pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{RECEIPT}{identity}"))
 }
 
-pub fn receipt_range(entity: &EntityKey, after: Option<IdentityHash>, limit: u32) -> Range {
-    let from = after.map_or_else(|| RECEIPT.to_owned(), |after| format!("{RECEIPT}{after}\u{0}"));
-    range(entity.as_str(), from, format!("{RECEIPT}\u{7f}"), limit)
+pub fn receipt_range(entity: &EntityKey, limit: u32) -> Range {
+    range(entity.as_str(), RECEIPT.to_owned(), format!("{RECEIPT}\u{7f}"), limit)
 }
 
 pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {
     inbox_row(entity.as_str().to_owned(), parked_item(sequence))
 }
 
-pub fn parked_range(entity: &EntityKey, from: Sequence, limit: u32) -> Range {
-    range(entity.as_str(), parked_item(from), parked_item(Sequence(u64::MAX)), limit)
+pub fn parked_range(entity: &EntityKey, limit: u32) -> Range {
+    range(entity.as_str(), parked_item(Sequence(0)), parked_item(Sequence(u64::MAX)), limit)
 }
 
 fn parked_item(sequence: Sequence) -> String {
@@ -92,13 +91,8 @@ pub fn action_row(entity: &EntityKey, nonce: &Nonce) -> Key {
     inbox_row(entity.as_str().to_owned(), format!("{ACT}{nonce}"))
 }
 
-pub fn action_range(entity: &EntityKey, after: Option<&Nonce>, limit: u32) -> Range {
-    range(
-        entity.as_str(),
-        after.map_or_else(|| ACT.to_owned(), |after| format!("{ACT}{after}\u{0}")),
-        format!("{ACT}\u{7f}"),
-        limit,
-    )
+pub fn action_range(entity: &EntityKey, limit: u32) -> Range {
+    range(entity.as_str(), ACT.to_owned(), format!("{ACT}\u{7f}"), limit)
 }
 
 pub fn action_nonce(row: &Row) -> Option<Nonce> {
@@ -121,8 +115,8 @@ pub fn job_listing_row(job: &str) -> Key {
     inbox_row(JOBS_LISTED.to_owned(), job.to_owned())
 }
 
-pub fn job_listing_range(after: Option<&str>, limit: u32) -> Range {
-    range(JOBS_LISTED, after.map_or_else(|| "!".to_owned(), |after| format!("{after}!")), "\u{7f}".to_owned(), limit)
+pub fn job_listing_range(limit: u32) -> Range {
+    range(JOBS_LISTED, "!".to_owned(), "\u{7f}".to_owned(), limit)
 }
 
 /// The partition of the sweep's position. No entity has this key, because no entity key contains

@@ -463,6 +463,20 @@ pub struct Range {
     pub limit: u32,
 }
 
+impl Range {
+    /// Returns whether no sort key is in the range. DynamoDB refuses to read such a range.
+    pub fn is_empty(&self) -> bool {
+        self.from > self.to
+    }
+
+    /// Returns the part of the range behind `row`. `None` if nothing is left, or the row has no sort key.
+    pub fn after(&self, row: &Row) -> Option<Self> {
+        let last = row.text(&self.sort)?;
+        let rest = Self { from: format!("{last}\u{0}"), ..self.clone() };
+        (!rest.is_empty()).then_some(rest)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Page {
     pub rows: Vec<Row>,

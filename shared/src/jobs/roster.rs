@@ -50,28 +50,21 @@ impl Listed {
 
 pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
     let mut jobs: Vec<Listed> = Vec::new();
-    let mut after: Option<String> = None;
-    loop {
-        let page = store.query(&job_listing_range(after.as_deref(), PAGE), PATIENCE).await?;
-        let names: Vec<String> = page.rows.iter().filter_map(|row| row.text(a::ITEM)).map(str::to_owned).collect();
-        let entities: Vec<_> = names.iter().filter_map(|name| Some((name, job_entity(name).ok()?))).collect();
+    let mut pages = store.pages(job_listing_range(PAGE), PATIENCE);
+    while let Some(listing) = pages.next().await? {
+        let names = listing.iter().filter_map(|row| row.text(a::ITEM));
+        let entities: Vec<_> = names.filter_map(|name| Some((name, job_entity(name).ok()?))).collect();
         let keys: Vec<_> = entities.iter().map(|(_, entity)| entity_row(entity)).collect();
-        if keys.is_empty() {
-            return Ok(jobs);
-        }
         let rows = store.get_many(&keys, PATIENCE).await?;
         for (name, entity) in entities {
             // A job is listed before it is defined, so its row may not exist yet.
             let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(entity.as_str())) else { continue };
             let state = JobState::parse(row)?;
             let plan = state.definition.as_deref().and_then(Plan::parse);
-            jobs.push(Listed { name: name.clone(), plan, state });
-        }
-        match names.into_iter().next_back() {
-            Some(last) if page.more => after = Some(last),
-            _ => return Ok(jobs),
+            jobs.push(Listed { name: name.to_owned(), plan, state });
         }
     }
+    Ok(jobs)
 }
 
 /// Requests a run of the job within the next minute, even if the job is off.

@@ -49,15 +49,12 @@ impl Operator {
 
     pub async fn acts(&self, entity: &EntityKey) -> Result<Vec<OperatorAction>, OperatorError> {
         let mut acts: Vec<OperatorAction> = Vec::new();
-        loop {
-            let after = acts.last().map(|act| act.nonce.clone());
-            let page = self.store.query(&action_range(entity, after.as_ref(), PAGE), PATIENCE).await?;
-            for row in &page.rows {
+        let mut pages = self.store.pages(action_range(entity, PAGE), PATIENCE);
+        while let Some(rows) = pages.next().await? {
+            for row in &rows {
                 acts.extend(OperatorAction::parse(row)?);
             }
-            if !page.more || page.rows.is_empty() {
-                return Ok(acts);
-            }
         }
+        Ok(acts)
     }
 }

@@ -8,7 +8,7 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     delivery::InboxItem,
     entity::{EntityKey, Sequence},
-    format::{CorruptRow, attribute as a},
+    format::CorruptRow,
     keys::{action_nonce, inbox_range, sequence_of},
     maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
     receipt::Receipt,
@@ -52,15 +52,13 @@ impl Operator {
         let mut rows = 0;
         let mut newer = false;
         let mut is_known = seen.is_some();
-        let mut after: Option<String> = None;
-        loop {
-            let range = inbox_range(entity, after.as_deref(), PAGE);
-            // Parked rows sort before receipts, so they are deleted first. A redrive that finds no
-            // receipt therefore finds no parked row either.
-            let page = self.store.query(&range, PATIENCE).await?;
+        // Parked rows sort before receipts, so they are deleted first. A redrive that finds no
+        // receipt therefore finds no parked row either.
+        let mut pages = self.store.pages(inbox_range(entity, PAGE), PATIENCE);
+        while let Some(page) = pages.next().await? {
             let through = self.decided_before(entity, seen.as_ref()).await?;
-            is_known |= !page.rows.is_empty();
-            for row in &page.rows {
+            is_known = true;
+            for row in &page {
                 match RowKind::of(entity, row)? {
                     // A tombstone stays. It refuses a late put, which would otherwise be answered 2xx and
                     // never be handled.
@@ -69,10 +67,6 @@ impl Operator {
                     RowKind::At(sequence) if sequence > through => newer = true,
                     RowKind::At(_) => rows += self.remove(entity, row).await?,
                 }
-            }
-            match page.rows.last().and_then(|row| row.text(a::ITEM)) {
-                Some(last) if page.more => after = Some(last.to_owned()),
-                _ => break,
             }
         }
         if let Some(state) = &seen {

@@ -135,18 +135,14 @@ impl Operator {
     async fn standing(
         &self,
         entity: &EntityKey,
-        mut from: Sequence,
+        from: Sequence,
         through: Sequence,
     ) -> Result<Vec<InboxItem>, OperatorError> {
         let mut items = Vec::new();
-        while from <= through {
-            let page = self.store.query(&delivery_range(entity, from, through, PAGE), PATIENCE).await?;
-            for row in &page.rows {
+        let mut pages = self.store.pages(delivery_range(entity, from, through, PAGE), PATIENCE);
+        while let Some(rows) = pages.next().await? {
+            for row in &rows {
                 items.push(InboxItem::parse(entity, row)?);
-            }
-            match items.last() {
-                Some(last) if page.more => from = last.sequence().next(),
-                _ => break,
             }
         }
         Ok(items)

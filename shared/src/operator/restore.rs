@@ -363,12 +363,11 @@ impl Operator {
     /// This sequence may be beyond `tail`, because the two tables are not copied at exactly the
     /// same moment.
     async fn last_filled(&self, seen: &EntityState, report: &mut RestoreReport) -> Result<Sequence, OperatorError> {
-        let mut from = seen.head;
         let mut last = seen.head;
-        loop {
-            let range = delivery_range(&seen.entity, from, Sequence(u64::MAX), PAGE);
-            let page = self.store.query(&range, PATIENCE).await?;
-            for row in &page.rows {
+        let range = delivery_range(&seen.entity, seen.head, Sequence(u64::MAX), PAGE);
+        let mut pages = self.store.pages(range, PATIENCE);
+        while let Some(rows) = pages.next().await? {
+            for row in &rows {
                 let item = InboxItem::parse(&seen.entity, row)?;
                 last = item.sequence();
                 if let InboxItem::Delivery(unpacked) = item {
@@ -378,11 +377,8 @@ impl Operator {
                     report.newest.insert(head.source().clone(), Newest { provider, received_at });
                 }
             }
-            if !page.more || page.rows.is_empty() {
-                return Ok(last);
-            }
-            from = last.next();
         }
+        Ok(last)
     }
 
     /// Settles the waiting items one by one, and returns the row afterwards. Returns `None` if another

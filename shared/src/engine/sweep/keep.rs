@@ -3,7 +3,7 @@
 use crate::protocol::{
     delivery::InboxItem,
     format::attribute as a,
-    keys::{delivery_range, key_of, receipt_row, sequence_of},
+    keys::{delivery_range, key_of, receipt_row},
     maintain::ExtendRetention,
     state::EntityState,
     table::{Key, Row, TableName},
@@ -15,12 +15,10 @@ impl Sweep<'_> {
     pub(super) async fn keep(&mut self, state: &EntityState) -> Result<(), SweepStop> {
         let store = &self.sweeper.store;
         let retention = self.sweeper.retention;
-        let mut from = state.next();
-        while from <= state.tail {
-            let range = delivery_range(&state.entity, from, state.tail, 100);
-            let page = store.query(&range, PATIENCE).await?;
+        let mut pages = store.pages(delivery_range(&state.entity, state.next(), state.tail, 100), PATIENCE);
+        while let Some(rows) = pages.next().await? {
             let now = store.env().now();
-            for row in &page.rows {
+            for row in &rows {
                 if self.is_over() {
                     return Err(SweepStop::Time);
                 }
@@ -31,10 +29,6 @@ impl Sweep<'_> {
                     }
                     self.swept.kept += 1;
                 }
-            }
-            match page.rows.last().and_then(sequence_of) {
-                Some(last) if page.more => from = last.next(),
-                _ => break,
             }
         }
         Ok(())
