@@ -251,6 +251,9 @@ fn retry_command_starts_next_attempt_immediately() {
     let mut trouble = Trouble::start();
     trouble.fail();
     let order = trouble.json(&["status"])["groups"][0]["entity"].as_str().unwrap().to_owned();
+    let status = trouble.said(&["status"]);
+    let retry = format!("serializer retry {} --source ", trouble.local.target);
+    assert!(status.contains(&retry), "{retry}: {status}");
     let retried = trouble.said(&["retry", &order]);
     assert!(retried.contains(" is due now: ") && retried.contains(": attempt 2"), "{retried}");
     trouble.local.until(|told| told["what"] == "failed" && told["attempt"] == 2);

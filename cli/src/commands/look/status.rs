@@ -179,7 +179,10 @@ fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deploym
             show(&[], "why the oldest is blocked"),
             (many("resume"), "after the fix: lists the orders to resume, then asks"),
         ],
-        Kind::Failing | Kind::Unavailable => [list("--failing"), show(&[], "what the oldest waits for")],
+        Kind::Failing | Kind::Unavailable => [
+            show(&[], "what the oldest waits for"),
+            (many("retry"), "once the cause is over: lists the orders to try again, then asks"),
+        ],
         Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],
         _ => match group.source.as_ref().filter(|source| paused.contains(*source)) {
             Some(source) => {
