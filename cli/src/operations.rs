@@ -532,6 +532,16 @@ async fn discard(
                     "{order} {shown} is not settled yet: the worker that parked it still runs, or died. Nothing was removed; try again in a minute"
                 ),
             ),
+            Err(OperatorError::NotParked) => {
+                (Effect::Nothing, format!("nothing was removed: {order} {shown} is no longer parked"))
+            }
+            Err(OperatorError::Redriven) => (
+                Effect::Refused,
+                format!(
+                    "a redrive of {order} {shown} has begun, and may have appended it. Nothing was removed; `redrive` \
+                     again finishes it"
+                ),
+            ),
             Err(OperatorError::DecidedOtherwise(settlement)) => (
                 Effect::Nothing,
                 format!(

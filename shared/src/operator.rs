@@ -39,7 +39,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
-        maintain::{ExpireAgain, LoggedCommand, Reason, Remove},
+        maintain::{ExpireAgain, LoggedCommand, MarkRedrive, Reason, RedriveMarked, Remove},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
         table::{InvalidKind, Key, Row, TableName},
@@ -85,6 +85,9 @@ pub enum OperatorError {
     /// The delivery was redriven, discarded or erased after it was read.
     #[error("the delivery is no longer parked; nothing was redriven")]
     NotParked,
+    /// A redrive of the delivery has begun, and may have appended it. Nothing was discarded.
+    #[error("a redrive of the delivery has begun; nothing was discarded")]
+    Redriven,
     /// The entity is in use: deliveries wait, a lease is granted, the entity is on hold, or its row
     /// keeps changing.
     #[error("the order is on hold, leased, or has waiting deliveries; nothing was erased")]
@@ -151,6 +154,11 @@ impl Parked {
             row: row.clone(),
             delivery: unpacked.head().clone(),
         }))
+    }
+
+    /// Returns whether a redrive has begun. The delivery may have been appended again.
+    pub fn is_redriven(&self) -> bool {
+        self.row.get(a::REDRIVEN_AT).is_some()
     }
 
     /// Returns the delivery. A body that is stored in parts is missing.
@@ -324,12 +332,19 @@ impl Operator {
             return Err(OperatorError::DecidedOtherwise(settlement));
         }
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
-        // Read the parked row after the receipt. If the receipt is missing, the delivery may have been
-        // erased since the caller read it.
-        if !self.is_parked(parked).await? {
+        // If a part is missing, the delivery may have been redriven, discarded or erased since the caller read it.
+        let delivery = unpacked.complete(&parts);
+        if delivery.is_err() && !self.is_parked(parked).await? {
             return Err(OperatorError::NotParked);
         }
-        let delivery = unpacked.complete(&parts)?;
+        let delivery = delivery?;
+        // Mark the parked row after the receipt was read. If the receipt is missing, the delivery may have been
+        // erased since the caller read it.
+        let mark = MarkRedrive::of(&parked.row, self.store.env().now())?;
+        match self.store.run(&mark, PATIENCE).await? {
+            RedriveMarked::Marked => {}
+            RedriveMarked::Gone => return Err(OperatorError::NotParked),
+        }
         let mut incoming = delivery.redriven(self.store.env().now());
         if let Some(to) = to {
             incoming.entity = to.clone();

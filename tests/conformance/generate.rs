@@ -74,7 +74,7 @@ macro_rules! kinds {
 kinds! {
     Claim, Put, Void, Acquire, TakeOver, Renew, Settle, SettleAndRelease, ReleaseEmpty, Release, HandOver,
     MarkHandOver, MarkStart, RequestYield, Follow, ForceRelease, Spill, Park, Fail, Block, Unblock, Hold, Resume,
-    RetryNow, Skip, Rewind, LogAction, LogOutcome, Commit, Forget, Remove, PutPart, RemovePart, KeepForever,
+    RetryNow, Skip, Rewind, LogAction, LogOutcome, Commit, Forget, Remove, MarkRedrive, Discard, PutPart, RemovePart, KeepForever,
     ExpireAgain, ExtendRetention, AdvancePosition, ListJob, BeginRestore, EndRestore, ForceAcquire,
     AdvanceNumbers,
 }

@@ -32,9 +32,9 @@ use webhook_serializer::{
             ReleaseEmpty, Renew, Renewed, RequestYield, TakeOver,
         },
         maintain::{
-            self, AdvancePosition, BegunRestore, ExpireAgain, ExtendRetention, ForceAcquired, Forget, KeepForever,
-            ListJob, LoggedCommand, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart,
-            RestoreRecord, SweepTurn,
+            self, AdvancePosition, BegunRestore, Discard, ExpireAgain, ExtendRetention, ForceAcquired, Forget,
+            KeepForever, ListJob, LoggedCommand, MarkRedrive, NumbersAdvanced, Position, PositionAdvanced, Reason,
+            Remove, RemovePart, RestoreRecord, SweepTurn,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},

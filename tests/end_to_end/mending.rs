@@ -168,7 +168,7 @@ async fn discarded_delivery_stays_settled() {
     let place = world.state("test/a").await.head;
     let parked = operator.parked_at(&key("test/a"), place).await.unwrap().expect("it is parked");
     assert_eq!(operator.discard(&parked).await, Ok(()));
-    assert_eq!(operator.discard(&parked).await, Ok(()), "a second one finds nothing");
+    assert_eq!(operator.discard(&parked).await, Err(OperatorError::NotParked), "a second one finds nothing");
     assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none());
     let kept = world.memory.rows(&TableName::Inbox).into_iter().filter(|row| row.get(a::PURGE_AT).is_none()).count();
     assert_eq!(kept, 0, "no part of it is left for good");
@@ -193,6 +193,58 @@ async fn discard_before_settle_of_parked_delivery_is_refused() {
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(operator.discard(&parked).await, Err(OperatorError::DecidedOtherwise(Settlement::Applied)));
     assert!(operator.parked_at(&key("test/a"), place).await.unwrap().is_none(), "the left-over goes");
+}
+
+/// A discard runs at each moment of a redrive. Exactly one of the two says that it is done.
+#[tokio::test(start_paused = true)]
+async fn discard_and_redrive_at_once_have_one_winner() {
+    for during in 1.. {
+        let mut world = TestWorld::with("test/a", ["1"]).await;
+        works(&world).await;
+        let discarding = world.operator();
+        let pause = Duration::from_millis(500);
+        let (redriving, calls) = world.failing_operator(Fault::Slow(pause), move |call| call.request == during);
+        let parked = discarding.all_parked().await.unwrap().swap_remove(0);
+        let discard = async {
+            world.env.sleep(pause / 2).await;
+            discarding.discard(&parked).await
+        };
+        let (redriven, discarded) = tokio::join!(redriving.redrive(&parked, None), discard);
+        works(&world).await;
+        let runs = world.started().iter().filter(|id| *id == "1").count();
+        assert_eq!(redriven.is_ok(), runs == 2, "during call {during}: {redriven:?}");
+        assert_ne!(redriven.is_ok(), discarded.is_ok(), "during call {during}: {redriven:?}, {discarded:?}");
+        if calls.requests() < during {
+            break;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn delivery_of_a_broken_redrive_is_not_discarded() {
+    let mut world = TestWorld::with("test/a", ["1"]).await;
+    works(&world).await;
+    let operator = world.operator();
+    let parked = operator.all_parked().await.unwrap().swap_remove(0);
+    let mut refused = 0;
+    for dies_at in 1..10 {
+        let (breaks, _) = world.failing_operator(Fault::SilentAfter, move |call| call.request >= dies_at);
+        let _ = world.env.within(Duration::from_secs(1), breaks.redrive(&parked, None)).await;
+        let is_appended = !world.state("test/a").await.is_empty();
+        if is_appended {
+            break;
+        }
+        let has_begun =
+            operator.parked_at(&key("test/a"), parked.sequence).await.unwrap().is_some_and(|row| row.is_redriven());
+        if has_begun {
+            refused += 1;
+            assert_eq!(operator.discard(&parked).await, Err(OperatorError::Redriven));
+        }
+    }
+    assert!(refused > 0, "it died between its mark and its append");
+    operator.redrive(&parked, None).await.expect("it is finished");
+    works(&world).await;
+    assert_eq!(world.applied(), ["1"]);
 }
 
 #[tokio::test(start_paused = true)]

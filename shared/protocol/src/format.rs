@@ -83,6 +83,7 @@ pub mod attribute {
         SETTLED_AT = "settled_at",
         ERROR = "error",
         PARKED_AT = "parked_at",
+        REDRIVEN_AT = "redriven_at",
         VERB = "verb",
         BY = "by",
         WHY = "why",

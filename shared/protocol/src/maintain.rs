@@ -5,6 +5,7 @@ mod act;
 mod erase;
 mod hold;
 mod listing;
+mod parked;
 mod position;
 mod restore;
 mod retention;
@@ -13,6 +14,7 @@ pub use act::{LogAction, LogOutcome, LoggedCommand, OperatorAction, Reason};
 pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
 pub use hold::{BeginHold, EndHold, HoldChanged};
 pub use listing::ListJob;
+pub use parked::{Discard, Discarded, MarkRedrive, RedriveMarked};
 pub use position::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn, TURN};
 pub use restore::{
     AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, NextRestore, NumbersAdvanced,
@@ -90,6 +92,13 @@ mod tests {
 
         let parked = delivery_row(&entity, claimed.sequence).to_row().with(a::NONCE, "1");
         let delivered = crate::table::Write::put(delivery_row(&entity, claimed.sequence), parked.clone());
+        table.write(&delivered).now_or_never().expect("at once").expect("it answers");
+        twice(&table, &MarkRedrive::of(&parked, NOW).unwrap());
+        assert!(matches!(twice(&table, &Discard::of(&parked).unwrap()), Written::Refused(Some(_))));
+        table.write(&delivered).now_or_never().expect("at once").expect("it answers");
+        let discards = [1, 2].map(|_| done(&table, &Discard::of(&parked).unwrap()).0);
+        assert_eq!(discards, [Discarded::Discarded, Discarded::Gone]);
+        assert!(matches!(twice(&table, &MarkRedrive::of(&parked, NOW).unwrap()), Written::Refused(None)));
         table.write(&delivered).now_or_never().expect("at once").expect("it answers");
         let (removed, reply) = done(&table, &Remove::of(&parked).unwrap());
         assert!(matches!((removed, reply), (Removed::Gone, Written::Landed(_))));

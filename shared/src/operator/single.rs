@@ -6,7 +6,7 @@ use crate::protocol::{
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
-    maintain::LoggedCommand,
+    maintain::{Discard, Discarded, LoggedCommand},
     receipt::Receipt,
     state::EntityState,
     table::Row,
@@ -117,7 +117,8 @@ impl Operator {
     /// Removes a parked delivery and its body for good.
     ///
     /// The delivery's receipt stays. So if the sender sends the same webhook again, it is a repeat.
-    /// If the call fails with [`OperatorError::Undecided`], nothing was removed. If it fails with
+    /// If the call fails with [`OperatorError::Undecided`], [`OperatorError::NotParked`] or
+    /// [`OperatorError::Redriven`], nothing was removed. If it fails with
     /// [`OperatorError::DecidedOtherwise`], only the parked row was removed.
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let entity = parked.delivery.entity();
@@ -133,8 +134,18 @@ impl Operator {
                 self.forget_left_over(parked).await?;
                 Err(OperatorError::DecidedOtherwise(settlement))
             }
-            None => self.forget(parked, &parked.delivery.part_keys()).await,
+            None => self.discard_row(parked).await,
         }
+    }
+
+    async fn discard_row(&self, parked: &Parked) -> Result<(), OperatorError> {
+        let answer = self.store.run_noting_doubt(&Discard::of(&parked.row)?, PATIENCE).await?;
+        match answer.outcome {
+            Discarded::Redriven => return Err(OperatorError::Redriven),
+            Discarded::Gone if !answer.doubtful => return Err(OperatorError::NotParked),
+            Discarded::Discarded | Discarded::Gone => {}
+        }
+        self.remove_parts(&parked.delivery.part_keys()).await
     }
 
     async fn content(&self, entity: &EntityKey, row: Option<&Row>) -> Result<Content, OperatorError> {

@@ -48,6 +48,8 @@ impl RandomCase<'_> {
         match act.kind {
             OperationKind::Forget
             | OperationKind::Remove
+            | OperationKind::MarkRedrive
+            | OperationKind::Discard
             | OperationKind::PutPart
             | OperationKind::RemovePart
             | OperationKind::KeepForever
@@ -102,6 +104,14 @@ impl RandomCase<'_> {
             OperationKind::Remove => {
                 let Some(remove) = row.and_then(|row| Remove::of(&row).ok()) else { return Ok(()) };
                 self.run(&remove).await?;
+            }
+            OperationKind::MarkRedrive => {
+                let Some(mark) = row.and_then(|row| MarkRedrive::of(&row, now).ok()) else { return Ok(()) };
+                self.run(&mark).await?;
+            }
+            OperationKind::Discard => {
+                let Some(discard) = row.and_then(|row| Discard::of(&row).ok()) else { return Ok(()) };
+                self.run(&discard).await?;
             }
             OperationKind::PutPart => {
                 let row = Row::new().with("v", 1_u32).with("body", "a part").with("purge_at", now.as_millis() / 1000);
