@@ -46,7 +46,7 @@ const HANG_PAUSE: Duration = Duration::from_secs(2);
 /// A longer wait would delay the delivery after the source has recovered.
 const OPENINGS: u32 = 4;
 
-/// The shortest time between a failed probe and a probe for which an operator asks.
+/// The shortest time between a failed probe and an operator's probe.
 const EARLY: Duration = Duration::from_secs(1);
 
 /// The most that a start may exceed its handler's timeout and still count as a failure.
@@ -74,7 +74,7 @@ pub enum Admission {
     NotNow(Duration),
 }
 
-/// What asks for a start.
+/// The origin of a request for a start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asks {
     Schedule,
