@@ -378,6 +378,7 @@ impl<'a> Driver<'a> {
 
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
+        let wake_up = WakeUp { ended_wait: self.drain.ended_wait(), ..wake_up };
         self.hand_over_to(wake_up, delay, reason).await
     }
 

@@ -211,6 +211,10 @@ impl Drain {
         Self { ended_wait: ended_wait.filter(|_| is_ended), ..self }
     }
 
+    pub(super) fn ended_wait(&self) -> Option<Timestamp> {
+        self.ended_wait
+    }
+
     /// Returns whether an operator ended a wait of the delivery in front that would last longer than `now`.
     pub fn is_extra_attempt(&self, now: Timestamp) -> bool {
         !self.unspent_wait(now).is_zero()
