@@ -6,6 +6,8 @@ use std::fmt;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
+use super::reference::{FieldForm::OneOrMore, ORIGIN_SECRET, document_table};
+
 #[cfg(any(test, feature = "verify"))]
 use crate::providers::Secret;
 
@@ -19,10 +21,20 @@ const SHORTEST: usize = 32;
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct OriginEntry {
-    secret: OriginSecrets,
+document_table! {
+    /// For webhooks that come through your own proxy, such as [CloudFront](deploying.md#cloudfront-and-waf-in-front).
+    /// Without this table, requests need not come through a proxy.
+    #[table("[origin]")]
+    pub(super) struct OriginEntry {
+        /// The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request without it
+        /// is answered 403. During a rotation, give the old and the new one.
+        #[field(
+            OneOrMore(ORIGIN_SECRET),
+            required,
+            example(toml r#"["0123456789-0123456789-0123456789-new", "0123456789-0123456789-0123456789-old"]"#)
+        )]
+        secret: OriginSecrets,
+    }
 }
 
 #[derive(Deserialize)]

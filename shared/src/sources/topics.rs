@@ -3,14 +3,23 @@
 
 use serde::Deserialize;
 
-/// The topics that a source takes: those in `take` but not in `ignore`. An empty `take` means all topics.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Topics {
-    #[serde(default)]
-    pub take: Patterns,
-    #[serde(default)]
-    pub ignore: Patterns,
+use super::reference::{FieldForm::OneOrMore, TOPIC, document_table};
+
+document_table! {
+    /// Topics as the provider writes them. `*` matches any text, or none. Everything else matches itself, including
+    /// case. If both fields name a topic, it is ignored.
+    #[table("[sources.NAME.topics]")]
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Topics {
+        /// The topics to take. All others are ignored.
+        #[field(OneOrMore(TOPIC), means("all topics"), example(toml r#"["orders/*", "refunds/create"]"#))]
+        #[serde(default)]
+        pub take: Patterns,
+        /// The topics to ignore.
+        #[field(OneOrMore(TOPIC), means("none"), example("customers/*"))]
+        #[serde(default)]
+        pub ignore: Patterns,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
