@@ -8,13 +8,13 @@ use super::{
     origin::OriginEntry,
     provider::{AnyProvider, Registry},
     source::SourceEntry,
-    table::{ByName, StrictTable},
+    table::{ByName, Secrets, StrictTable, one_or_more},
     template::{InvalidTemplate, Template},
 };
 use crate::{
     nearest::nearest,
     protocol::entity::{EntityKey, SourceName},
-    providers::{self, Generic, Provider, Secret, Secrets},
+    providers::{self, Generic, Provider, Secret},
 };
 
 #[derive(Deserialize)]
@@ -27,43 +27,20 @@ pub(super) struct SourcesForm {
     pub(super) sources: ByName<StrictTable<SourceEntry>>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "`entity` is a template such as `{source}/{entity}`, or a list of templates")]
-pub(super) enum Templates {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(
+    pub(super) Templates(String),
+    "`entity` is a template such as `{source}/{entity}`, or a list of templates"
+);
 
-/// The ids of the recipient, for a sender with a published key. The document may give one id as a
-/// text instead of a list.
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "an id is a text; several are a list of texts")]
-pub(super) enum RecipientIds {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
-
-impl From<RecipientIds> for Vec<String> {
-    fn from(ids: RecipientIds) -> Self {
-        match ids {
-            RecipientIds::None => Vec::new(),
-            RecipientIds::One(id) => vec![id],
-            RecipientIds::Several(ids) => ids,
-        }
-    }
-}
+one_or_more!(
+    /// The ids of the recipient, for a sender with a published key.
+    pub(super) RecipientIds(String),
+    "an id is a text; several are a list of texts"
+);
 
 impl Templates {
     pub(super) fn check(self, source: &SourceName, provider: &str) -> Result<Vec<Template>, String> {
-        let texts = match self {
-            Self::None => Vec::new(),
-            Self::One(text) => vec![text],
-            Self::Several(texts) => texts,
-        };
+        let texts = Vec::from(self);
         let unrouted = EntityKey::unrouted(source);
         let mut templates: Vec<Template> = Vec::new();
         for (text, number) in texts.iter().zip(1..) {

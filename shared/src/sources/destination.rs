@@ -9,13 +9,13 @@ pub mod address;
 use std::{fmt, net::IpAddr};
 
 use http::{Uri, uri::Scheme};
-use serde::Deserialize;
 
 use super::reference::{
     FieldForm::{Flag, OneOrMore, Text},
     SIGNING_KEY, TABLE_NAME, URL, document_table,
 };
-use crate::providers::{self, Provider, Secret, Secrets};
+use super::table::{Secrets, one_or_more};
+use crate::providers::{self, Provider, Secret};
 
 document_table! {
     /// The endpoint to which the handler `forward` posts deliveries. Only with `handler = "forward"`.
@@ -40,12 +40,7 @@ document_table! {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a table's name is a text; several tables are a list of texts")]
-enum CommitTables {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(CommitTables(String), "a table's name is a text; several tables are a list of texts");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
@@ -126,10 +121,7 @@ impl Destination {
 /// Returns the tables of `forward.commit`. The answers of an endpoint may cause writes only if nobody between can change
 /// them.
 fn tables_of(tables: CommitTables, url: &Uri) -> Result<Vec<String>, String> {
-    let tables = match tables {
-        CommitTables::One(table) => vec![table],
-        CommitTables::Several(tables) => tables,
-    };
+    let tables = Vec::from(tables);
     let is_name = |name: &String| {
         (3..=255).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))

@@ -3,10 +3,10 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
 use super::reference::{FieldForm::OneOrMore, ORIGIN_SECRET, document_table};
+use super::table::one_or_more;
 
 #[cfg(any(test, feature = "verify"))]
 use crate::providers::Secret;
@@ -37,19 +37,11 @@ document_table! {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
-enum OriginSecrets {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(OriginSecrets(String), "a secret is a text; several secrets, during a rotation, are a list of texts");
 
 impl Origin {
     pub(super) fn check(entry: OriginEntry) -> Result<Self, String> {
-        let secrets = match entry.secret {
-            OriginSecrets::One(secret) => vec![secret],
-            OriginSecrets::Several(secrets) => secrets,
-        };
+        let secrets = Vec::from(entry.secret);
         if secrets.is_empty() {
             return Err("`origin` must have a secret".into());
         }

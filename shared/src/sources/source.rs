@@ -15,7 +15,7 @@ use super::{
         NOT_EMPTY, RATE, SECRET, TEMPLATE, document_table, word,
     },
     retry::RetryEntry,
-    table::StrictTable,
+    table::{Secrets, StrictTable},
     template::Template,
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
         rate::Rate,
         state::LARGEST_GROUP,
     },
-    providers::{self, Generic, GenericOptions, Secrets},
+    providers::{self, Generic, GenericOptions},
     time::duration::duration,
 };
 

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 
 use super::reference::{FieldForm::OneOrMore, TOPIC, document_table};
+use super::table::one_or_more;
 
 document_table! {
     /// Topics as the provider writes them. `*` matches any text, or none. Everything else matches itself, including
@@ -26,20 +27,11 @@ document_table! {
 #[serde(from = "TopicPatterns")]
 pub struct Patterns(Vec<Pattern>);
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a topic is a text, such as `orders/*`; several are a list of texts")]
-enum TopicPatterns {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(TopicPatterns(String), "a topic is a text, such as `orders/*`; several are a list of texts");
 
 impl From<TopicPatterns> for Patterns {
     fn from(texts: TopicPatterns) -> Self {
-        let texts = match texts {
-            TopicPatterns::One(text) => vec![text],
-            TopicPatterns::Several(texts) => texts,
-        };
-        Self(texts.into_iter().map(Pattern::new).collect())
+        Self(Vec::from(texts).into_iter().map(Pattern::new).collect())
     }
 }
 
