@@ -11,9 +11,11 @@ mod live;
 mod message;
 mod origin;
 mod provider;
+pub mod reference;
 mod retry;
 #[cfg(any(test, feature = "verify"))]
 mod sender;
+mod source;
 mod table;
 pub mod template;
 mod topics;
@@ -21,23 +23,14 @@ mod topics;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use check::SourcesForm;
-use provider::{AnyProvider, Registry};
+use provider::Registry;
 use serde::Deserialize;
 use table::StrictTable;
 
 use crate::{
-    protocol::{
-        attempt::{OnFailure, RetryPolicy},
-        entity::SourceName,
-        rate::Rate,
-    },
+    protocol::entity::SourceName,
     providers::Secret,
-    sources::{
-        deliver::{Deliver, Linger, Stale},
-        destination::Destination,
-        invocation::Function,
-        template::Template,
-    },
+    sources::{destination::Destination, invocation::Function},
 };
 
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
@@ -45,6 +38,7 @@ pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
 pub use sender::ReceivedWebhook;
+pub use source::Source;
 pub use topics::{Pattern, Patterns, Topics};
 
 #[derive(Debug, Clone, Default)]
@@ -74,38 +68,6 @@ pub enum OnOutage {
     Queue,
     /// The delivery is answered 503, so that its sender sends it again.
     Refuse,
-}
-
-#[derive(Debug)]
-pub struct Source {
-    /// The name in the URL `/webhooks/{source}`.
-    pub name: SourceName,
-    pub provider_name: String,
-    provider: AnyProvider,
-    credentials: Credentials,
-    /// The credentials without those that a forger can guess. Webhooks are verified by these alone.
-    #[cfg(any(test, feature = "verify"))]
-    usable: Credentials,
-    tolerance: Duration,
-    #[cfg(any(test, feature = "verify"))]
-    topics: Option<Topics>,
-    entity: Vec<Template>,
-    pub handler: String,
-    pub handler_timeout: Duration,
-    pub retry: RetryPolicy,
-    pub on_failure: OnFailure,
-    /// A limit on the number of handler starts for one entity in a period. `None` for no limit.
-    pub rate: Option<Rate>,
-    pub deliver: Deliver,
-    /// The delay of a wake-up, so that more deliveries come together. `None` for no delay.
-    pub linger: Option<Linger>,
-    pub stale: Stale,
-    #[cfg(any(test, feature = "verify"))]
-    on_outage: Option<OnOutage>,
-    /// Set if the source is paused: its deliveries are accepted, but not handled.
-    pub is_paused: bool,
-    forward: Option<Destination>,
-    invoke: Option<Function>,
 }
 
 /// The values by which a source's webhooks are verified.

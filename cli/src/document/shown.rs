@@ -2,6 +2,7 @@
 //! comment may contain an old secret.
 
 use toml_edit::{Item, TableLike, Value};
+use webhook_serializer::sources::reference::tables;
 
 use super::Text;
 
@@ -28,8 +29,8 @@ fn lines(text: &Text) -> Vec<String> {
     hidden.to_string().lines().map(shown).collect()
 }
 
-fn is_secret(field: &str) -> bool {
-    matches!(field, "secrets" | "secret")
+fn is_secret(name: &str) -> bool {
+    tables().iter().flat_map(|table| &table.fields).any(|field| field.name == name && field.is_secret())
 }
 
 /// Hides the path and query of a destination's URL, because both can contain secrets.

@@ -183,28 +183,6 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-#[derive(serde::Deserialize)]
-#[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
-pub(crate) enum Secrets {
-    One(Secret),
-    Several(Vec<Secret>),
-}
-
-impl Default for Secrets {
-    fn default() -> Self {
-        Self::Several(Vec::new())
-    }
-}
-
-impl From<Secrets> for Vec<Secret> {
-    fn from(secrets: Secrets) -> Self {
-        match secrets {
-            Secrets::One(secret) => vec![secret],
-            Secrets::Several(secrets) => secrets,
-        }
-    }
-}
-
 /// The reason why a webhook could not be verified. Its message contains no secret and no
 /// signature.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

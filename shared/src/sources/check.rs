@@ -1,30 +1,20 @@
-//! The fields of the document as written, and the checks of each source.
+//! Reads the document as written, and checks single fields.
 
 use std::time::Duration;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-#[cfg(any(test, feature = "verify"))]
-use super::Topics;
 use super::{
-    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Function, INVOKE, OnOutage, Source,
-    deliver::{self, Stale},
-    destination::{self, Destination},
-    invocation, origin,
+    origin::OriginEntry,
     provider::{AnyProvider, Registry},
-    retry::RetryEntry,
-    table::{ByName, StrictTable},
+    source::SourceEntry,
+    table::{ByName, Secrets, StrictTable, one_or_more},
     template::{InvalidTemplate, Template},
 };
 use crate::{
     nearest::nearest,
-    protocol::{
-        attempt::OnFailure,
-        entity::{EntityKey, SourceName},
-        rate::Rate,
-    },
-    providers::{self, Generic, Provider, Secret, Secrets},
-    time::duration::duration,
+    protocol::entity::{EntityKey, SourceName},
+    providers::{self, Generic, Provider, Secret},
 };
 
 #[derive(Deserialize)]
@@ -33,90 +23,24 @@ pub(super) struct SourcesForm {
     /// The URL of the document's JSON schema, which editors use.
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
-    pub(super) origin: Option<StrictTable<origin::OriginEntry>>,
+    pub(super) origin: Option<StrictTable<OriginEntry>>,
     pub(super) sources: ByName<StrictTable<SourceEntry>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SourceEntry {
-    provider: String,
-    #[serde(default)]
-    secrets: Secrets,
-    #[serde(default)]
-    webhook_id: RecipientIds,
-    #[serde(default)]
-    client_id: RecipientIds,
-    #[serde(default, deserialize_with = "duration")]
-    tolerance: Option<Duration>,
-    #[cfg(any(test, feature = "verify"))]
-    topics: Option<StrictTable<Topics>>,
-    /// Only ingest filters topics; a worker accepts the field and ignores it.
-    #[cfg(not(any(test, feature = "verify")))]
-    #[serde(default, rename = "topics")]
-    _topics: IgnoredAny,
-    #[serde(default)]
-    entity: Templates,
-    handler: String,
-    #[serde(default, deserialize_with = "duration")]
-    handler_timeout: Option<Duration>,
-    #[serde(default)]
-    retry: StrictTable<RetryEntry>,
-    #[serde(default)]
-    on_failure: OnFailure,
-    /// Every build checks this field, but only the ingest function uses it.
-    on_outage: Option<OnOutage>,
-    rate: Option<Rate>,
-    deliver: Option<deliver::DeliverEntry>,
-    #[serde(default, deserialize_with = "duration")]
-    linger: Option<Duration>,
-    #[serde(default)]
-    stale: Stale,
-    #[serde(default)]
-    paused: bool,
-    generic: Option<StrictTable<Generic>>,
-    url: Option<String>,
-    forward: Option<StrictTable<destination::DestinationEntry>>,
-    invoke: Option<StrictTable<invocation::FunctionEntry>>,
-}
+one_or_more!(
+    pub(super) Templates(String),
+    "`entity` is a template such as `{source}/{entity}`, or a list of templates"
+);
 
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "`entity` is a template such as `{source}/{entity}`, or a list of templates")]
-enum Templates {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
-
-/// The ids of the recipient, for a sender with a published key. The document may give one id as a
-/// text instead of a list.
-#[derive(Deserialize, Default)]
-#[serde(untagged, expecting = "an id is a text; several are a list of texts")]
-enum RecipientIds {
-    #[default]
-    None,
-    One(String),
-    Several(Vec<String>),
-}
-
-impl From<RecipientIds> for Vec<String> {
-    fn from(ids: RecipientIds) -> Self {
-        match ids {
-            RecipientIds::None => Vec::new(),
-            RecipientIds::One(id) => vec![id],
-            RecipientIds::Several(ids) => ids,
-        }
-    }
-}
+one_or_more!(
+    /// The ids of the recipient, for a sender with a published key.
+    pub(super) RecipientIds(String),
+    "an id is a text; several are a list of texts"
+);
 
 impl Templates {
-    fn check(self, source: &SourceName, provider: &str) -> Result<Vec<Template>, String> {
-        let texts = match self {
-            Self::None => Vec::new(),
-            Self::One(text) => vec![text],
-            Self::Several(texts) => texts,
-        };
+    pub(super) fn check(self, source: &SourceName, provider: &str) -> Result<Vec<Template>, String> {
+        let texts = Vec::from(self);
         let unrouted = EntityKey::unrouted(source);
         let mut templates: Vec<Template> = Vec::new();
         for (text, number) in texts.iter().zip(1..) {
@@ -141,56 +65,7 @@ impl Templates {
     }
 }
 
-impl Source {
-    pub(super) fn check(name: SourceName, entry: SourceEntry, registry: Registry) -> Result<Self, String> {
-        let generic = entry.generic.map(|StrictTable(generic)| generic);
-        let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
-        #[cfg(any(test, feature = "verify"))]
-        let topics = entry.topics.map(|StrictTable(topics)| topics);
-        #[cfg(any(test, feature = "verify"))]
-        if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
-            return Err(objection);
-        }
-        let retry = entry.retry.0.check()?;
-        let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
-        if entry.handler.trim().is_empty() {
-            return Err("`handler` must have the name of a handler, such as `log`".into());
-        }
-        let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
-        let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
-        let credentials = Credentials {
-            secrets: secrets(entry.secrets, provider.as_dyn())?,
-            recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
-        };
-        Ok(Self {
-            #[cfg(any(test, feature = "verify"))]
-            usable: credentials.usable(),
-            credentials,
-            tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
-            #[cfg(any(test, feature = "verify"))]
-            topics,
-            entity: entry.entity.check(&name, &entry.provider)?,
-            handler: entry.handler,
-            handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
-            retry,
-            on_failure: entry.on_failure,
-            #[cfg(any(test, feature = "verify"))]
-            on_outage: entry.on_outage,
-            rate: entry.rate,
-            deliver,
-            linger,
-            stale: entry.stale,
-            is_paused: entry.paused,
-            forward: forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?,
-            invoke: invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?,
-            name,
-            provider_name: entry.provider,
-            provider,
-        })
-    }
-}
-
-fn provider(
+pub(super) fn provider(
     name: &str,
     generic: Option<Generic>,
     url: Option<&str>,
@@ -218,7 +93,7 @@ fn provider(
     Ok(configured.map(AnyProvider::Configured).unwrap_or(provider))
 }
 
-fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secret>, String> {
+pub(super) fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secret>, String> {
     let checked = |(number, secret): (usize, Secret)| {
         let objected = |objection: &str| format!("`secrets`, number {number}: {objection}");
         let secret = secret.decoded().map_err(objected)?;
@@ -230,7 +105,7 @@ fn secrets(secrets: Secrets, provider: Option<&dyn Provider>) -> Result<Vec<Secr
     (1..).zip(Vec::from(secrets)).map(checked).collect()
 }
 
-fn recipients(
+pub(super) fn recipients(
     webhook_id: RecipientIds,
     client_id: RecipientIds,
     provider: Option<&dyn Provider>,
@@ -250,13 +125,13 @@ fn recipients(
     Ok(recipients)
 }
 
-fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
+pub(super) fn positive(field: &str, duration: Duration) -> Result<Duration, String> {
     if duration.is_zero() { Err(format!("`{field}` must be more than zero")) } else { Ok(duration) }
 }
 
 /// Checks a TOML table with the settings of the built-in handler `name`. A source that uses this handler
 /// must have the table. Any other source must not have it.
-fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
+pub(super) fn handler_table<T>(name: &str, fields: &str, handler: &str, table: Option<T>) -> Result<Option<T>, String> {
     match (handler == name, table) {
         (true, None) => Err(format!("handler = \"{name}\" needs a table `{name}` with {fields}")),
         (false, Some(_)) => {

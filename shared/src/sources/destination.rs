@@ -9,27 +9,38 @@ pub mod address;
 use std::{fmt, net::IpAddr};
 
 use http::{Uri, uri::Scheme};
-use serde::Deserialize;
 
-use crate::providers::{self, Provider, Secret, Secrets};
+use super::reference::{
+    FieldForm::{Flag, OneOrMore, Text},
+    SIGNING_KEY, TABLE_NAME, URL, document_table,
+};
+use super::table::{Secrets, one_or_more};
+use crate::providers::{self, Provider, Secret};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DestinationEntry {
-    url: String,
-    secret: Secrets,
-    #[serde(default)]
-    allow_private: bool,
-    #[serde(default)]
-    commit: Option<CommitTables>,
+document_table! {
+    /// The endpoint to which the handler `forward` posts deliveries. Only with `handler = "forward"`.
+    #[table("[sources.NAME.forward]")]
+    pub(crate) struct DestinationEntry {
+        /// The endpoint's URL, starting with `https://`; with `allow_private` also `http://`.
+        #[field(Text(URL), required, example("https://example.com/webhooks?from=shop"))]
+        url: String,
+        /// The key that signs each request: `whsec_` and its bytes in base64. While you roll it, give the old and the
+        /// new one: a request carries a signature with each.
+        #[field(OneOrMore(SIGNING_KEY), required, example(toml r#"["whsec_bmV3", "whsec_b2xk"]"#))]
+        secret: Secrets,
+        /// Allows endpoints on this machine and in private networks.
+        #[field(Flag, default(false), example(true))]
+        #[serde(default)]
+        allow_private: bool,
+        /// The DynamoDB tables that the endpoint's answers may write: see [writes in an
+        /// answer](handlers.md#writes-in-an-answer). The URL must start with `https://`, except on this machine. The
+        /// template's parameter `CommitTableArns` names the tables too.
+        #[field(OneOrMore(TABLE_NAME), means("answers cause no writes"), example("totals"))]
+        commit: Option<CommitTables>,
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a table's name is a text; several tables are a list of texts")]
-enum CommitTables {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(CommitTables(String), "a table's name is a text; several tables are a list of texts");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AddressScope {
@@ -110,10 +121,7 @@ impl Destination {
 /// Returns the tables of `forward.commit`. The answers of an endpoint may cause writes only if nobody between can change
 /// them.
 fn tables_of(tables: CommitTables, url: &Uri) -> Result<Vec<String>, String> {
-    let tables = match tables {
-        CommitTables::One(table) => vec![table],
-        CommitTables::Several(tables) => tables,
-    };
+    let tables = Vec::from(tables);
     let is_name = |name: &String| {
         (3..=255).contains(&name.len())
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))

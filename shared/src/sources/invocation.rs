@@ -2,13 +2,20 @@
 
 use std::fmt;
 
-use serde::Deserialize;
+use super::reference::{FUNCTION, FieldForm::Text, QUALIFIER, document_table};
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FunctionEntry {
-    function: String,
-    qualifier: Option<String>,
+document_table! {
+    /// The Lambda function that the handler `invoke` calls with deliveries. Only with `handler = "invoke"`. The
+    /// template's parameter `InvokeFunctionArns` names the functions that the worker may call.
+    #[table("[sources.NAME.invoke]")]
+    pub(crate) struct FunctionEntry {
+        /// The function's name, or its ARN without a qualifier. It is in the worker's region.
+        #[field(Text(FUNCTION), required, example("orders"))]
+        function: String,
+        /// An alias, or a version's number.
+        #[field(Text(QUALIFIER), means("the latest version"), example("live"))]
+        qualifier: Option<String>,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use serde::Deserialize;
 use subtle::ConstantTimeEq;
+
+use super::reference::{FieldForm::OneOrMore, ORIGIN_SECRET, document_table};
+use super::table::one_or_more;
 
 #[cfg(any(test, feature = "verify"))]
 use crate::providers::Secret;
@@ -19,25 +21,27 @@ const SHORTEST: usize = 32;
 #[derive(Clone, Default)]
 pub struct Origin(Vec<String>);
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct OriginEntry {
-    secret: OriginSecrets,
+document_table! {
+    /// For webhooks that come through your own proxy, such as [CloudFront](deploying.md#cloudfront-and-waf-in-front).
+    /// Without this table, requests need not come through a proxy.
+    #[table("[origin]")]
+    pub(super) struct OriginEntry {
+        /// The value of the header `x-origin-secret` that the proxy sends, at least 32 characters. A request without it
+        /// is answered 403. During a rotation, give the old and the new one.
+        #[field(
+            OneOrMore(ORIGIN_SECRET),
+            required,
+            example(toml r#"["0123456789-0123456789-0123456789-new", "0123456789-0123456789-0123456789-old"]"#)
+        )]
+        secret: OriginSecrets,
+    }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a secret is a text; several secrets, during a rotation, are a list of texts")]
-enum OriginSecrets {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(OriginSecrets(String), "a secret is a text; several secrets, during a rotation, are a list of texts");
 
 impl Origin {
     pub(super) fn check(entry: OriginEntry) -> Result<Self, String> {
-        let secrets = match entry.secret {
-            OriginSecrets::One(secret) => vec![secret],
-            OriginSecrets::Several(secrets) => secrets,
-        };
+        let secrets = Vec::from(entry.secret);
         if secrets.is_empty() {
             return Err("`origin` must have a secret".into());
         }

@@ -2,27 +2,51 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
-
+use super::reference::{
+    DURATION,
+    FieldForm::{Count, Text},
+    document_table,
+};
 use crate::{
     protocol::attempt::{MOST_FAILURES, RetryPolicy},
     time::duration::duration,
 };
 
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RetryEntry {
-    attempts: Option<u32>,
-    #[serde(default, deserialize_with = "duration")]
-    first: Option<Duration>,
-    #[serde(default, deserialize_with = "duration")]
-    longest: Option<Duration>,
-    #[serde(default, rename = "for", deserialize_with = "duration")]
-    failed_for: Option<Duration>,
-    #[serde(default, deserialize_with = "duration")]
-    unanswered_for: Option<Duration>,
-    #[serde(default, deserialize_with = "duration")]
-    unavailable_for: Option<Duration>,
+document_table! {
+    /// The [limits of retries](sources.md#attempts). Each class of failures has its own limit for the sum of its waits.
+    /// At the limit, the delivery is parked or blocks its order (`on_failure`). `"0s"` gives up at the first failure.
+    /// No limit exceeds 30 days or half of the retention.
+    #[table("[sources.NAME.retry]")]
+    #[derive(Default)]
+    pub(super) struct RetryEntry {
+        /// The largest number of failed starts, at most 1,000. Starts without an answer, crashes and an unavailable
+        /// destination do not count.
+        #[field(Count, means("limited by `for`"), example(3))]
+        attempts: Option<u32>,
+        /// The wait after the first failure of a class. It doubles with each further failure, with jitter over its
+        /// upper half.
+        #[field(Text(DURATION), default("1s"), example("500ms"))]
+        #[serde(default, deserialize_with = "duration")]
+        first: Option<Duration>,
+        /// The longest wait after a failure. After no answer, it is 15 minutes; for an unavailable destination, five
+        /// minutes.
+        #[field(Text(DURATION), default("10m"), example("1m 30s"))]
+        #[serde(default, deserialize_with = "duration")]
+        longest: Option<Duration>,
+        /// The limit for failures: the handler returns `retry`, panics, or answers with a status not named below.
+        #[field(Text(DURATION), means("`\"1h\"`; with `attempts`, no limit"), example("2h"))]
+        #[serde(default, deserialize_with = "duration")]
+        r#for: Option<Duration>,
+        /// The limit for starts without an answer: a timeout, a broken connection, 502 or 504.
+        #[field(Text(DURATION), default("1d"), example("6h"))]
+        #[serde(default, deserialize_with = "duration")]
+        unanswered_for: Option<Duration>,
+        /// The limit for a destination that cannot be reached or has no capacity: no connection, 429 or 503; with
+        /// `invoke`, throttling or another error of Lambda.
+        #[field(Text(DURATION), default("3d"), example("1d"))]
+        #[serde(default, deserialize_with = "duration")]
+        unavailable_for: Option<Duration>,
+    }
 }
 
 /// The greatest value of `for`, `unanswered_for` and `unavailable_for`. It equals the default
@@ -36,11 +60,8 @@ impl RetryEntry {
             Some(attempts) => Some(allowed(attempts).ok_or("`retry.attempts` must be from 1 to 1000")?),
             None => None,
         };
-        let limits = [
-            ("for", self.failed_for),
-            ("unanswered_for", self.unanswered_for),
-            ("unavailable_for", self.unavailable_for),
-        ];
+        let limits =
+            [("for", self.r#for), ("unanswered_for", self.unanswered_for), ("unavailable_for", self.unavailable_for)];
         if let Some((name, _)) = limits.iter().find(|(_, limit)| *limit > Some(LONGEST_RETRIED)) {
             return Err(format!("`retry.{name}` must be at most 30d"));
         }
@@ -51,7 +72,7 @@ impl RetryEntry {
             attempts,
             first: self.first.unwrap_or(default.first),
             longest: self.longest.unwrap_or(default.longest),
-            failed_for: self.failed_for.unwrap_or(failed_for),
+            failed_for: self.r#for.unwrap_or(failed_for),
             unanswered_for: self.unanswered_for.unwrap_or(default.unanswered_for),
             unavailable_for: self.unavailable_for.unwrap_or(default.unavailable_for),
         })

@@ -7,7 +7,7 @@ use serde::{
     de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
-use crate::protocol::entity::SourceName;
+use crate::{protocol::entity::SourceName, providers::Secret};
 
 /// A table whose fields are read by name. Code derived by serde would also accept a list, and read the
 /// fields by position.
@@ -64,3 +64,39 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ByName<T> {
         deserializer.deserialize_map(TablesVisitor(PhantomData))
     }
 }
+
+/// Declares the value of a field that is one text or a list of texts. The second argument is the error about any other
+/// value.
+macro_rules! one_or_more {
+    ($(#[$attribute:meta])* $vis:vis $name:ident($value:ty), $expected:literal) => {
+        $(#[$attribute])*
+        #[derive(serde::Deserialize)]
+        #[serde(untagged, expecting = $expected)]
+        $vis enum $name {
+            One($value),
+            Several(Vec<$value>),
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self::Several(Vec::new())
+            }
+        }
+
+        impl From<$name> for Vec<$value> {
+            fn from(values: $name) -> Self {
+                match values {
+                    $name::One(value) => vec![value],
+                    $name::Several(values) => values,
+                }
+            }
+        }
+    };
+}
+
+one_or_more!(
+    pub(crate) Secrets(Secret),
+    "a secret is a text; several secrets, during a rotation, are a list of texts"
+);
+
+pub(super) use one_or_more;

@@ -3,34 +3,35 @@
 
 use serde::Deserialize;
 
-/// The topics that a source takes: those in `take` but not in `ignore`. An empty `take` means all topics.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Topics {
-    #[serde(default)]
-    pub take: Patterns,
-    #[serde(default)]
-    pub ignore: Patterns,
+use super::reference::{FieldForm::OneOrMore, TOPIC, document_table};
+use super::table::one_or_more;
+
+document_table! {
+    /// Topics as the provider writes them. `*` matches any text, or none. Everything else matches itself, including
+    /// case. If both fields name a topic, it is ignored.
+    #[table("[sources.NAME.topics]")]
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Topics {
+        /// The topics to take. All others are ignored.
+        #[field(OneOrMore(TOPIC), means("all topics"), example(toml r#"["orders/*", "refunds/create"]"#))]
+        #[serde(default)]
+        pub take: Patterns,
+        /// The topics to ignore.
+        #[field(OneOrMore(TOPIC), means("none"), example("customers/*"))]
+        #[serde(default)]
+        pub ignore: Patterns,
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "TopicPatterns")]
 pub struct Patterns(Vec<Pattern>);
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a topic is a text, such as `orders/*`; several are a list of texts")]
-enum TopicPatterns {
-    One(String),
-    Several(Vec<String>),
-}
+one_or_more!(TopicPatterns(String), "a topic is a text, such as `orders/*`; several are a list of texts");
 
 impl From<TopicPatterns> for Patterns {
     fn from(texts: TopicPatterns) -> Self {
-        let texts = match texts {
-            TopicPatterns::One(text) => vec![text],
-            TopicPatterns::Several(texts) => texts,
-        };
-        Self(texts.into_iter().map(Pattern::new).collect())
+        Self(Vec::from(texts).into_iter().map(Pattern::new).collect())
     }
 }
 

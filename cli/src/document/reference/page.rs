@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use super::{Absent, FieldForm, ReferenceField, ReferenceTable, fields::TABLES};
+use webhook_serializer::sources::reference::{Absent, FieldForm, ReferenceField, ReferenceTable, tables};
 
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
-    for table in TABLES {
-        section(table, &mut page);
+    for table in tables() {
+        section(&table, &mut page);
     }
     page.push_str(FOOT);
     page
 }
 
-const HEAD: &str = r#"<!-- Made by `just generate`; a test compares. Change cli/src/document/reference/ instead. -->
+const HEAD: &str = r#"<!-- Made by `just generate`; a test compares. Change the tables in shared/src/sources/ instead. -->
 
 # The sources document, field by field
 
@@ -46,7 +46,7 @@ const FOOT: &str = r#"
 fn section(table: &ReferenceTable, page: &mut String) {
     let ReferenceTable { path, about, fields } = table;
     let _ = write!(page, "\n## `{path}`\n\n{about}\n\n| field | form | if left out | |\n|---|---|---|---|\n");
-    for field in *fields {
+    for field in fields {
         let ReferenceField { name, form, absent, about, .. } = field;
         let (form, absent) = (form_of(*form), absent_of(*absent));
         let _ = writeln!(page, "| `{name}` | {form} | {absent} | {about} Example: `{}` |", field.example);
@@ -77,5 +77,6 @@ fn absent_of(absent: Absent) -> String {
         Absent::Is("{}") => "each field's default".to_owned(),
         Absent::Is(value) => format!("`{value}`"),
         Absent::Means(words) => words.to_owned(),
+        Absent::RequiredBy(field, value) => format!("required by `{field} = {value}`, refused with any other"),
     }
 }

@@ -2,22 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    Absent, FieldForm, FieldPattern, ReferenceField, ReferenceTable,
-    fields::{NAME, ORIGIN, SOURCE},
+use webhook_serializer::sources::reference::{
+    Absent, FieldForm, FieldPattern, NAME, ReferenceField, ReferenceTable, origin, source,
 };
 
 /// Returns the JSON Schema of the sources document, for editors. It accepts every document that the parser accepts, and
 /// perhaps others.
 pub fn schema() -> String {
-    let mut source = table(&SOURCE);
-    source["allOf"] = json!([
-        goes_with("provider", "generic", "generic"),
-        goes_with("provider", "square", "url"),
-        goes_with("handler", "forward", "forward"),
-        goes_with("handler", "invoke", "invoke"),
-    ]);
-    let mut origin = table(&ORIGIN);
+    let described = source();
+    let mut source = table(&described);
+    source["allOf"] = described.fields.iter().filter_map(goes_with).collect();
+    let mut origin = table(&origin());
     origin["description"] = "The proxy that webhooks come through.".into();
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -42,14 +37,15 @@ pub fn schema() -> String {
     text
 }
 
-/// Returns a condition in JSON Schema: the field or table `named` is required if `field` is `value`, and forbidden
-/// otherwise.
-fn goes_with(field: &str, value: &str, named: &str) -> Value {
-    json!({
-        "if": { "properties": { field: { "const": value } }, "required": [field] },
-        "then": { "required": [named] },
-        "else": { "properties": { named: false } },
-    })
+/// Returns a condition in JSON Schema: the field is required if another has a certain value, and forbidden otherwise.
+fn goes_with(field: &ReferenceField) -> Option<Value> {
+    let Absent::RequiredBy(other, value) = field.absent else { return None };
+    let value: Value = serde_json::from_str(value).expect("it is a text");
+    Some(json!({
+        "if": { "properties": { other: { "const": value } }, "required": [other] },
+        "then": { "required": [field.name] },
+        "else": { "properties": { field.name: false } },
+    }))
 }
 
 fn table(table: &ReferenceTable) -> Value {
@@ -79,7 +75,7 @@ fn of(field: &ReferenceField) -> Value {
         ] }),
         FieldForm::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
         FieldForm::Flag => json!({ "type": "boolean" }),
-        FieldForm::Table(inner) => table(inner),
+        FieldForm::Table(inner) => table(&inner()),
     };
     schema["description"] = field.about.into();
     if let Absent::Is(value) = field.absent

@@ -13,71 +13,80 @@ use crate::{
         Encoding, HashName, is_pointer,
         signing::{Part, Signing, TimePlace},
     },
+    sources::reference::{
+        ANY, DURATION,
+        FieldForm::{OneOrMore, Text},
+        HEADER, NOT_EMPTY, PLACE, SIGNED, document_table, word,
+    },
     time::duration::duration,
 };
 
-/// A sender's signature scheme and the locations of its fields: the `generic`
-/// table of a source. Each list may be given as a single text.
-///
-/// ```toml
-/// [sources.acme.generic]
-/// header = "x-acme-signature"        # "t=1767621700,v1=5257a8…,v1=…"
-/// hash = "sha256"                    # sha1, sha256 or sha512
-/// encoding = "hex"                   # hex or base64
-/// separator = ","                    # several entries in that header
-/// prefix = "v1="                     # in front of each signature
-/// timestamp_prefix = "t="            # in front of the time; or timestamp_header
-/// signed = "{timestamp}.{body}"      # also {header:x-acme-id} and fixed text
-/// delivery_id = "x-acme-delivery"    # a header, or a JSON pointer: "/id"
-/// retried_for = "1d"                 # for deliveries without an id
-/// topic = "/type"
-/// account = "x-acme-shop"
-/// entity_kind = "order"              # the entity: order/<value>
-/// entity = ["/order/id", "/order_id"]
-/// event_time = "/updated_at"
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct GenericOptions {
-    pub header: String,
-    pub hash: HashName,
-    pub encoding: Encoding,
-    /// The text before each signature, such as `sha256=`. Entries of the header with another prefix are
-    /// ignored.
-    #[serde(default)]
-    pub prefix: String,
-    /// The text between the entries of the signature header. Spaces around an entry are ignored. With
-    /// `None`, the whole value of the header is one signature.
-    pub separator: Option<String>,
-    /// A template of the text that the sender signs. It contains `{body}`, and may contain `{timestamp}`,
-    /// `{header:…}` and fixed text, such as the URL that the sender calls.
-    #[serde(default = "body_alone")]
-    pub signed: String,
-    /// The header with the value of `{timestamp}`: seconds, milliseconds or RFC 3339. A request is
-    /// refused if this time and the current time differ by more than the source's `tolerance`.
-    pub timestamp_header: Option<String>,
-    /// The prefix of the entry that holds the value of `{timestamp}` in the signature header, such as
-    /// `t=`.
-    pub timestamp_prefix: Option<String>,
-    /// The locations of the id that all retries of a delivery share. If every location is empty, the hash
-    /// of the body identifies the delivery, for the time `retried_for`.
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub delivery_id: Vec<ValueLocation>,
-    /// The period over which the sender retries, by default three days. Without delivery ids, a second
-    /// delivery with the same body counts as a repeat during this period.
-    #[serde(default, deserialize_with = "duration")]
-    pub retried_for: Option<Duration>,
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub topic: Vec<ValueLocation>,
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub account: Vec<ValueLocation>,
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub entity: Vec<ValueLocation>,
-    pub entity_kind: Option<String>,
-    /// The locations of the event's time: seconds, milliseconds or RFC 3339. Do not use the time of the
-    /// attempt, because every retry changes it.
-    #[serde(default, deserialize_with = "one_or_more")]
-    pub event_time: Vec<ValueLocation>,
+document_table! {
+    /// The signature of an unlisted sender, by its documentation. Only with `provider = "generic"`.
+    #[table("[sources.NAME.generic]")]
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GenericOptions {
+        /// The header with the signature.
+        #[field(Text(HEADER), required, example("x-acme-signature"))]
+        pub header: String,
+        /// The hash function of the HMAC.
+        #[field(word::<HashName>(), required, example("sha512"))]
+        pub hash: HashName,
+        /// The encoding of the signature.
+        #[field(word::<Encoding>(), required, example("base64"))]
+        pub encoding: Encoding,
+        /// The text before the signature. In a list, entries without it are ignored.
+        #[field(Text(ANY), default(""), example("sha256="))]
+        #[serde(default)]
+        pub prefix: String,
+        /// The text between several signatures in the header; spaces around it are ignored.
+        #[field(Text(NOT_EMPTY), means("the whole value is one signature"), example(","))]
+        pub separator: Option<String>,
+        /// The signed text: `{body}`, and around it `{timestamp}`, `{header:…}` or fixed text, such as the URL that the
+        /// sender calls.
+        #[field(Text(SIGNED), default("{body}"), example("{header:x-acme-id}.{body}"))]
+        #[serde(default = "body_alone")]
+        pub signed: String,
+        /// The header with `{timestamp}`: seconds, milliseconds or RFC 3339. A request whose time differs from now by
+        /// more than `tolerance` is refused. Only with `{timestamp}` in `signed`.
+        #[field(Text(HEADER), means("none"), example("x-acme-timestamp"), needs(signed = "{timestamp}.{body}"))]
+        pub timestamp_header: Option<String>,
+        /// The text before `{timestamp}` in an entry of the signature's header. Use it instead of `timestamp_header`,
+        /// together with `separator`.
+        #[field(Text(NOT_EMPTY), means("none"), example("t="), needs(signed = "{timestamp}.{body}", separator = ","))]
+        pub timestamp_prefix: Option<String>,
+        /// The delivery's id, which stays the same over all retries. Without it, the hash of the body identifies a
+        /// delivery, within `retried_for`.
+        #[field(OneOrMore(PLACE), means("the hash of the body"), example("x-acme-delivery"))]
+        #[serde(default, deserialize_with = "one_or_more")]
+        pub delivery_id: Vec<ValueLocation>,
+        /// The time for which the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, an
+        /// equal body counts as a repeat for at least this time and at most twice as long. `0s`: the sender never
+        /// retries. Then each request is a delivery, and `on_outage` defaults to `"queue"`.
+        #[field(Text(DURATION), means("3 days"), example("1h"))]
+        #[serde(default, deserialize_with = "duration")]
+        pub retried_for: Option<Duration>,
+        /// The topic, such as `order.updated`.
+        #[field(OneOrMore(PLACE), means("`unknown`"), example("/event/type"))]
+        #[serde(default, deserialize_with = "one_or_more")]
+        pub topic: Vec<ValueLocation>,
+        /// The shop or account, `{account}` in templates.
+        #[field(OneOrMore(PLACE), means("none"), example("x-acme-shop"))]
+        #[serde(default, deserialize_with = "one_or_more")]
+        pub account: Vec<ValueLocation>,
+        /// The entity's id: the first of these places with a value.
+        #[field(OneOrMore(PLACE), means("none"), example(toml r#"["/order/id", "/order_id"]"#))]
+        #[serde(default, deserialize_with = "one_or_more")]
+        pub entity: Vec<ValueLocation>,
+        /// The kind of the entity, before its id: `order` makes `order/7`.
+        #[field(Text(NOT_EMPTY), means("the id alone"), example("order"))]
+        pub entity_kind: Option<String>,
+        /// The time of the event: seconds, milliseconds or RFC 3339. Do not use the time of the attempt, which changes
+        /// with every retry.
+        #[field(OneOrMore(PLACE), means("unknown"), example("/order/updated_at"))]
+        #[serde(default, deserialize_with = "one_or_more")]
+        pub event_time: Vec<ValueLocation>,
+    }
 }
 
 fn body_alone() -> String {

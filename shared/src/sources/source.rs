@@ -1,0 +1,256 @@
+//! One configured sender: its fields as written, and as checked.
+
+use std::time::Duration;
+
+use super::{
+    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, INVOKE, OnOutage, Topics,
+    check::{RecipientIds, Templates, handler_table, positive, provider, recipients, secrets},
+    deliver::{self, Deliver, Linger, Stale},
+    destination::{Destination, DestinationEntry},
+    invocation::{Function, FunctionEntry},
+    provider::{AnyProvider, Registry},
+    reference::{
+        ANY, DURATION,
+        FieldForm::{Flag, OneOrMore, Table, Text, Word, WordOrMost},
+        NOT_EMPTY, RATE, SECRET, TEMPLATE, document_table, word,
+    },
+    retry::RetryEntry,
+    table::{Secrets, StrictTable},
+    template::Template,
+};
+use crate::{
+    protocol::{
+        attempt::{OnFailure, RetryPolicy},
+        entity::SourceName,
+        rate::Rate,
+        state::LARGEST_GROUP,
+    },
+    providers::{self, Generic, GenericOptions},
+    time::duration::duration,
+};
+
+document_table! {
+    /// One configured sender. Its webhooks are posted to `/webhooks/NAME`; `NAME` is 1 to 64 lower-case letters,
+    /// digits, `-` or `_`, and not `cron`. A document has at least one source.
+    #[table("[sources.NAME]")]
+    pub(super) struct SourceEntry {
+        /// The provider, whose rules verify the webhooks and find topic and entity. `generic` is any sender that the
+        /// table `generic` describes.
+        #[field(Word(&providers::NAMES), required, example("shopify"))]
+        provider: String,
+        /// The secrets that the sender signs with or sends: [for each provider](providers.md). Give both the old and
+        /// the new one while you roll it. For `stripe` and `etsy` they begin with `whsec_`, for `standard-webhooks`
+        /// with `whsec_` or `whpk_`, a public key. Write a binary key as `hex:…` or `base64:…`.
+        #[field(OneOrMore(SECRET), means("deliveries are answered 503"), example(toml r#"["…"]"#))]
+        #[serde(default)]
+        secrets: Secrets,
+        /// Only with `provider = "paypal"`: the webhook's id, which PayPal shows once the webhook exists. While you
+        /// replace a webhook, give the ids of the old and the new one.
+        #[field(
+            OneOrMore(NOT_EMPTY),
+            means("deliveries are answered 503"),
+            example("8PT597110X687430LKGECATA"),
+            needs(provider = "paypal")
+        )]
+        #[serde(default)]
+        webhook_id: RecipientIds,
+        /// Only with `provider = "adobe-io-events"`: the client id of the project that the events are registered in.
+        #[field(
+            OneOrMore(NOT_EMPTY),
+            means("deliveries are answered 503"),
+            example("4fc8b9b2d2f14f4e8f6f3a6d1b1c0a55"),
+            needs(provider = "adobe-io-events")
+        )]
+        #[serde(default)]
+        client_id: RecipientIds,
+        /// The longest difference between a signature's time and now, in either direction. If it is longer, the
+        /// delivery is refused. More than 0.
+        #[field(Text(DURATION), default("5m"), example("1m"))]
+        #[serde(default, deserialize_with = "duration")]
+        tolerance: Option<Duration>,
+        /// The URL that the provider calls, exactly as configured there, for providers that sign it. It is never taken
+        /// from the request.
+        #[field(Text(NOT_EMPTY), required_by(provider = "square"), example("https://example.com/webhooks/square"))]
+        url: Option<String>,
+        /// [A template of the entity's key](sources.md#entity-what-order-is-kept-for), or several, tried in turn.
+        /// Deliveries with the same key are handled in order. A key has at most 512 bytes.
+        #[field(
+            OneOrMore(TEMPLATE),
+            means("the key that the provider's rule finds, as if you wrote `\"{source}/{entity}\"`"),
+            example("{source}/{entity}")
+        )]
+        #[serde(default)]
+        entity: Templates,
+        /// The topics to take. [Ignored deliveries](sources.md#topics) are verified, answered 200 and counted, but not
+        /// stored.
+        #[field(
+            Table(Topics::reference),
+            means("all topics"),
+            example(toml r#"{ take = ["orders/*", "refunds/create"] }"#)
+        )]
+        #[serde(default)]
+        topics: TopicsEntry,
+        /// The handler of its deliveries: `log`, `forward`, `invoke`, or a handler of your own worker.
+        #[field(Text(ANY), required, example("log"))]
+        handler: String,
+        /// The longest time of one handler start; then the attempt counts as unanswered. It must be more than 0, and
+        /// more than 4 s shorter than the parameter `WorkerTimeout` (60 s).
+        #[field(Text(DURATION), default("10s"), example("30s"))]
+        #[serde(default, deserialize_with = "duration")]
+        handler_timeout: Option<Duration>,
+        /// The limits of retries, and the waits between them.
+        #[field(Table(RetryEntry::reference), default(toml "{}"), example(toml "{ attempts = 3 }"))]
+        #[serde(default)]
+        retry: StrictTable<RetryEntry>,
+        /// At the limit of its retries, `park` sets a delivery aside and continues with the next one; `block` stops the
+        /// order until an operator decides.
+        #[field(word::<OnFailure>(), default("park"), example("block"))]
+        #[serde(default)]
+        on_failure: OnFailure,
+        /// While the tables cannot be reached, `queue` keeps a verified delivery in the queue and answers 202; it [may
+        /// be appended later](sources.md#while-the-tables-cannot-be-reached) than others of its order. `refuse` answers
+        /// 503, so that the sender retries.
+        #[field(
+            word::<OnOutage>(),
+            means("`\"queue\"` if the provider never retries, otherwise `\"refuse\"`"),
+            example("queue")
+        )]
+        on_outage: Option<OnOutage>,
+        /// The highest rate of handler starts for one order, evenly spread: a number from 1 to 1000, a slash, and `s`,
+        /// `min` or `h`.
+        #[field(Text(RATE), means("no limit"), example("5/s"))]
+        rate: Option<Rate>,
+        /// The deliveries in one handler start: `"each"` gives one; `{ up_to = n }` gives up to n that wait; `"latest"`
+        /// gives the newest of a topic family and supersedes up to 24 older ones. See [several at
+        /// once](sources.md#several-at-once). The last two need a `retry` that allows more than one attempt.
+        #[field(
+            WordOrMost(&["each", "latest"], "up_to", LARGEST_GROUP),
+            default("each"),
+            example(toml "{ up_to = 10 }")
+        )]
+        deliver: Option<deliver::DeliverEntry>,
+        /// The time for which a delivery waits for more of its order, unless a full group waits already. More than 0,
+        /// at most a minute. Only with `deliver = { up_to = … }` or `"latest"`.
+        #[field(Text(DURATION), means("no wait"), example("2s"), needs(deliver = "latest"))]
+        #[serde(default, deserialize_with = "duration")]
+        linger: Option<Duration>,
+        /// What happens to a delivery whose event is older than one of its topic family that was applied to its order.
+        /// `run` starts the handler, which can ask for the age; `skip` settles the delivery as superseded. Deliveries
+        /// of the same time, redriven and rewound ones always run.
+        #[field(word::<Stale>(), default("run"), example("skip"))]
+        #[serde(default)]
+        stale: Stale,
+        /// Accepts deliveries but starts no handler: see [pause a source](operating.md#pause-a-source).
+        #[field(Flag, default(false), example(true))]
+        #[serde(default)]
+        paused: bool,
+        /// The signature of an unlisted sender, and the places of topic, id and entity.
+        #[field(
+            Table(GenericOptions::reference),
+            required_by(provider = "generic"),
+            example(toml r#"{ header = "x-acme-signature", hash = "sha256", encoding = "hex" }"#)
+        )]
+        generic: Option<StrictTable<Generic>>,
+        /// The endpoint to which the handler `forward` posts deliveries: see [forward](forward.md).
+        #[field(
+            Table(DestinationEntry::reference),
+            required_by(handler = "forward"),
+            example(toml r#"{ url = "https://example.com/webhooks", secret = "whsec_Zk93bTR6S2dRcTdUaHBY" }"#)
+        )]
+        forward: Option<StrictTable<DestinationEntry>>,
+        /// The Lambda function that the handler `invoke` calls with deliveries: see [invoke](invoke.md).
+        #[field(
+            Table(FunctionEntry::reference),
+            required_by(handler = "invoke"),
+            example(toml r#"{ function = "orders", qualifier = "live" }"#)
+        )]
+        invoke: Option<StrictTable<FunctionEntry>>,
+    }
+}
+
+#[cfg(any(test, feature = "verify"))]
+type TopicsEntry = Option<StrictTable<Topics>>;
+/// Only ingest filters topics; a worker accepts the field and ignores it.
+#[cfg(not(any(test, feature = "verify")))]
+type TopicsEntry = serde::de::IgnoredAny;
+
+#[derive(Debug)]
+pub struct Source {
+    /// The name in the URL `/webhooks/{source}`.
+    pub name: SourceName,
+    pub provider_name: String,
+    pub(super) provider: AnyProvider,
+    pub(super) credentials: Credentials,
+    /// The credentials without those that a forger can guess. Webhooks are verified by these alone.
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) usable: Credentials,
+    pub(super) tolerance: Duration,
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) topics: Option<Topics>,
+    pub(super) entity: Vec<Template>,
+    pub handler: String,
+    pub handler_timeout: Duration,
+    pub retry: RetryPolicy,
+    pub on_failure: OnFailure,
+    /// A limit on the number of handler starts for one entity in a period. `None` for no limit.
+    pub rate: Option<Rate>,
+    pub deliver: Deliver,
+    /// The delay of a wake-up, so that more deliveries come together. `None` for no delay.
+    pub linger: Option<Linger>,
+    pub stale: Stale,
+    #[cfg(any(test, feature = "verify"))]
+    pub(super) on_outage: Option<OnOutage>,
+    /// Set if the source is paused: its deliveries are accepted, but not handled.
+    pub is_paused: bool,
+    pub(super) forward: Option<Destination>,
+    pub(super) invoke: Option<Function>,
+}
+
+impl Source {
+    pub(super) fn check(name: SourceName, entry: SourceEntry, registry: Registry) -> Result<Self, String> {
+        let generic = entry.generic.map(|StrictTable(generic)| generic);
+        let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
+        #[cfg(any(test, feature = "verify"))]
+        let topics = entry.topics.map(|StrictTable(topics)| topics);
+        #[cfg(any(test, feature = "verify"))]
+        if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
+            return Err(objection);
+        }
+        let retry = entry.retry.0.check()?;
+        let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
+        if entry.handler.trim().is_empty() {
+            return Err("`handler` must have the name of a handler, such as `log`".into());
+        }
+        let forward = handler_table(FORWARD, "`url` and `secret`", &entry.handler, entry.forward)?;
+        let invoke = handler_table(INVOKE, "`function`", &entry.handler, entry.invoke)?;
+        let credentials = Credentials {
+            secrets: secrets(entry.secrets, provider.as_dyn())?,
+            recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
+        };
+        Ok(Self {
+            #[cfg(any(test, feature = "verify"))]
+            usable: credentials.usable(),
+            credentials,
+            tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
+            #[cfg(any(test, feature = "verify"))]
+            topics,
+            entity: entry.entity.check(&name, &entry.provider)?,
+            handler: entry.handler,
+            handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
+            retry,
+            on_failure: entry.on_failure,
+            #[cfg(any(test, feature = "verify"))]
+            on_outage: entry.on_outage,
+            rate: entry.rate,
+            deliver,
+            linger,
+            stale: entry.stale,
+            is_paused: entry.paused,
+            forward: forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?,
+            invoke: invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?,
+            name,
+            provider_name: entry.provider,
+            provider,
+        })
+    }
+}
