@@ -357,7 +357,15 @@ fn failure(error: &LeaseError, key: &EntityKey, table: &str) -> Json {
         ),
         LeaseError::Refused(request) => {
             let (is, advice) = match request.kind {
-                InvalidKind::MissingTable => ("missing_table", "check the tables' names, the region and the account"),
+                InvalidKind::MissingTable => {
+                    return event(
+                        "missing_table",
+                        format!(
+                            "the table {table}, or one that a commit writes to, does not exist: check its name, the region \
+                             and the account"
+                        ),
+                    );
+                }
                 InvalidKind::Permission => (
                     "denied",
                     "allow dynamodb:GetItem, UpdateItem and DeleteItem on the table, and what a commit writes",
