@@ -17,19 +17,34 @@ pub enum Language {
 
 impl Language {
     pub const ALL: [Self; 2] = [Self::Rust, Self::TypeScript];
+}
 
-    fn command(self) -> Command {
-        match self {
-            Self::Rust => Command::new(env!("CARGO_BIN_EXE_lease_client")),
-            Self::TypeScript => {
-                let built = format!("{}/../target/clients/suite/dist/client.js", env!("CARGO_MANIFEST_DIR"));
-                assert!(Path::new(&built).is_file(), "{built} is missing: run .ci/client");
-                let mut command = Command::new(std::env::var("NODE").unwrap_or_else(|_| "node".into()));
-                command.args(["--disable-warning=ExperimentalWarning", &built]);
-                command
-            }
+/// Returns the command of a program in `tests/clients`, or of the Rust client.
+pub fn program(language: Language, name: &str) -> Command {
+    match language {
+        Language::Rust => Command::new(env!("CARGO_BIN_EXE_lease_client")),
+        Language::TypeScript => {
+            let built = format!("{}/../target/clients/suite/dist/{name}.js", env!("CARGO_MANIFEST_DIR"));
+            assert!(Path::new(&built).is_file(), "{built} is missing: run .ci/client");
+            let mut command = Command::new(std::env::var("NODE").unwrap_or_else(|_| "node".into()));
+            command.arg(&built);
+            command
         }
     }
+}
+
+/// Sets the variables by which a program finds `engines`, whose store it reaches at `store`.
+pub fn connect(command: &mut Command, engines: &Engines, store: &str) {
+    let config = engines.config();
+    command
+        .env("AWS_REGION", "us-east-1")
+        .env("AWS_ACCESS_KEY_ID", "local")
+        .env("AWS_SECRET_ACCESS_KEY", "local")
+        .env("AWS_ENDPOINT_URL_DYNAMODB", store)
+        .env("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint())
+        .env("ENTITIES_TABLE", &config.entities_table)
+        .env("QUEUE_URL", &config.queue_url)
+        .env_remove("RETENTION_DAYS");
 }
 
 /// A running client. Dropping it kills the process.
@@ -42,22 +57,10 @@ pub struct Client {
 impl Client {
     /// Starts a client of `engines`, whose store it reaches at `store`.
     pub fn start(language: Language, engines: &Engines, store: &str) -> Self {
-        let config = engines.config();
-        let mut process = language
-            .command()
-            .env("AWS_REGION", "us-east-1")
-            .env("AWS_ACCESS_KEY_ID", "local")
-            .env("AWS_SECRET_ACCESS_KEY", "local")
-            .env("AWS_ENDPOINT_URL_DYNAMODB", store)
-            .env("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint())
-            .env("ENTITIES_TABLE", &config.entities_table)
-            .env("QUEUE_URL", &config.queue_url)
-            .env_remove("RETENTION_DAYS")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .expect("the interpreter was found");
+        let mut command = program(language, "client");
+        connect(&mut command, engines, store);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut process = command.spawn().expect("the interpreter was found");
         let input = process.stdin.take().expect("it is piped");
         let lines = BufReader::new(process.stdout.take().expect("it is piped")).lines();
         Self { process, input, lines }

@@ -2,6 +2,7 @@
 //! replies; then all clients and workers on the same orders.
 
 mod client;
+mod pages;
 mod proxy;
 
 use serde_json::{Value, json};
@@ -121,7 +122,7 @@ async fn lease_is_renewed_while_work_runs() {
     with_each(async |_, mut pair| {
         pair.one.send(&json!({ "op": "run", "key": "test/long", "length": 1000, "work": 4000 })).await;
         while pair.two.succeeds("lookup", "test/long", json!({})).await["held"] == false {}
-        tokio::time::sleep(Duration::from_millis(2500)).await;
+        Env::system().sleep(Duration::from_millis(2500)).await;
         pair.two.fails("contended", "acquire", "test/long", at_once()).await;
         let done = pair.one.answer().await;
         assert_eq!(done.get("error"), None, "{done}");
@@ -204,7 +205,7 @@ impl Handler for Traced {
             self.counts[2].fetch_add(1, Relaxed);
         }
         std::fs::write(&last, context.token().0.to_string()).expect("it can be written");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        Env::system().sleep(Duration::from_millis(1)).await;
         std::fs::remove_file(&inside).expect("it was created");
         Ok(Outcome::Done)
     }

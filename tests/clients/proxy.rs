@@ -12,6 +12,7 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinSet,
 };
+use webhook_serializer::time::Env;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -118,7 +119,7 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
             return;
         }
         if fault == Some(Fault::Late) {
-            tokio::time::sleep(Duration::from_millis(1500)).await;
+            Env::system().sleep(Duration::from_millis(1500)).await;
         }
         if client.write_all(&reply).await.is_err() {
             return;

@@ -12,8 +12,8 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
-    EntityKey, Guard, LeaseError, Leases, NotCommitted, RunError, Terms, handlers::commit::writes as commit_writes,
-    protocol::table::InvalidKind,
+    EntityKey, Env, Guard, LeaseError, Leases, NotCommitted, RunError, Terms,
+    handlers::commit::writes as commit_writes, protocol::table::InvalidKind,
 };
 
 #[derive(Deserialize)]
@@ -94,7 +94,7 @@ async fn enter(folder: &Path, number: usize, token: u64) -> Result<(bool, bool),
     let overlapped = std::fs::File::create_new(&inside).is_err();
     let before = std::fs::read_to_string(&last).ok().and_then(|token| token.parse::<u64>().ok());
     std::fs::write(&last, token.to_string()).expect("it can be written");
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    Env::system().sleep(Duration::from_millis(1)).await;
     std::fs::remove_file(&inside).expect("it was created");
     Ok((overlapped, before.is_some_and(|before| before >= token)))
 }
@@ -129,7 +129,7 @@ async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Comma
         "run" => {
             let work = async |lease: webhook_serializer::Lease| {
                 std::thread::sleep(Duration::from_millis(command.block));
-                tokio::time::sleep(Duration::from_millis(command.work)).await;
+                Env::system().sleep(Duration::from_millis(command.work)).await;
                 Ok::<_, Infallible>(lease.token().0)
             };
             match leases.run(&key, command.terms(), work).await {
