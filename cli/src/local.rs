@@ -247,6 +247,8 @@ fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)
         ("AWS_ACCESS_KEY_ID", "local".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
         ("AWS_REGION", "us-east-1".to_owned()),
+        // The AWS SDK for Python reads only this one.
+        ("AWS_DEFAULT_REGION", "us-east-1".to_owned()),
         ("AWS_ENDPOINT_URL_DYNAMODB", engines.dynamodb_url()),
         ("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint()),
         ("ENTITIES_TABLE", entities_table),

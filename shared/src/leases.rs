@@ -173,8 +173,13 @@ pub struct Leases {
 impl Leases {
     #[doc(hidden)]
     pub fn new(store: Store, holder: &str) -> Self {
+        Self::observed(store, holder, Arc::new(TracingLog))
+    }
+
+    #[doc(hidden)]
+    pub fn observed(store: Store, holder: &str, observer: Arc<dyn Observer>) -> Self {
         let kept = Duration::from_secs(30 * 86_400);
-        Self { store, waker: None, info: HolderInfo::new(holder), kept, observer: Arc::new(TracingLog) }
+        Self { store, waker: None, info: HolderInfo::new(holder), kept, observer }
     }
 
     /// Sets the description of the holder that operators see, cut to 60 bytes.
@@ -315,7 +320,9 @@ impl LeaseError {
             StoreError::Unavailable(TableError::Throttled | TableError::Conflict) => Self::Throttled,
             StoreError::Unavailable(error) => Self::Unreachable(error.to_string()),
             StoreError::Invalid(reason) => Self::Refused(reason),
-            StoreError::Corrupt(error) => Self::Refused(error.to_string().into()),
+            StoreError::Corrupt(error) => {
+                Self::Refused(InvalidRequest { kind: InvalidKind::UnreadableRow, message: error.to_string() })
+            }
         }
     }
 

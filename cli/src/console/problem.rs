@@ -87,7 +87,7 @@ impl Problem {
                         let next = "Sign in with `aws login` or `aws sso login`, restart the console, and open the URL that it prints.";
                         return (StatusCode::FORBIDDEN, "The credentials have expired", message, next);
                     }
-                    Some(InvalidKind::Request) | None => {}
+                    Some(InvalidKind::Request | InvalidKind::MissingTable | InvalidKind::UnreadableRow) | None => {}
                 }
                 let next = "Check that `serializer local` still runs, or the network and the region. Pages work again as soon as the tables answer.";
                 (StatusCode::BAD_GATEWAY, "The tables do not answer", message, next)

@@ -86,7 +86,10 @@ fn shell_reads_env_file_values_unchanged() {
     let script = "set -a; . \"$1\"; printf '%s' \"${SOURCES#file:}\"";
     let read = Command::new("sh").args(["-c", script, "sh", file]).output().expect("sh can be run");
     assert_eq!(printed(&read), sources.canonicalize().expect("it is there").to_str().expect("a path in UTF-8"));
-    assert!(std::fs::read_to_string(&environment).expect("it can be read").contains("\nENTITIES_TABLE=entities\n"));
+    let written = std::fs::read_to_string(&environment).expect("it can be read");
+    for line in ["ENTITIES_TABLE=entities", "AWS_REGION=us-east-1", "AWS_DEFAULT_REGION=us-east-1"] {
+        assert!(written.contains(&format!("\n{line}\n")), "{line}");
+    }
 }
 
 #[test]

@@ -30,8 +30,8 @@ use crate::{
         expression::Expression,
         keys::continuation_key,
         table::{
-            Action, Change, InvalidKind, InvalidRequest, Key, Page, Prepared, Range, Row, Scanned, Segment, Table,
-            TableError, TableName, Transacted, Write, Written,
+            Action, Change, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError, TableName,
+            Transacted, Write, Written,
         },
     },
 };
@@ -312,15 +312,7 @@ impl DynamoTable {
             return Ok(Transacted::Refused(met));
         }
         self.count_failure();
-        let cause = codes.iter().zip(&reasons).find(|(code, _)| **code != "None");
-        Err(match cause.map(|(code, reason)| (*code, reason.message())) {
-            Some(("TransactionConflict", _)) => TableError::Conflict,
-            Some(("ProvisionedThroughputExceeded" | "ThrottlingError", _)) => TableError::Throttled,
-            // DynamoDB's message names attributes, types and limits, but no values.
-            Some((code, Some(message))) => TableError::Invalid(format!("{code}: {message}").into()),
-            Some((code, None)) => TableError::Invalid(format!("transaction cancelled: {code}").into()),
-            None => TableError::Unknown("transaction cancelled without a reason".into()),
-        })
+        Err(TableError::from_cancellation(codes.into_iter().zip(reasons.iter().map(CancellationReason::message))))
     }
 
     async fn get_once(&self, key: &Key) -> Result<Option<Row>, TableError> {
@@ -426,36 +418,10 @@ fn classify<E: ProvideErrorMetadata>(error: &SdkError<E>) -> TableError {
             _ => TableError::Unknown("the answer could not be read".into()),
         };
     };
-    let code = service.err().code().unwrap_or("no error code");
-    match code {
-        "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException" => {
-            TableError::Conflict
-        }
-        "ProvisionedThroughputExceededException"
-        | "ThrottlingException"
-        | "RequestLimitExceeded"
-        | "LimitExceededException" => TableError::Throttled,
-        _ => {
-            let message = format!("{code}: {}", service.err().message().unwrap_or_default());
-            let is_result_unknown = service.raw().status().is_server_error();
-            match is_result_unknown {
-                true => TableError::Unknown(message),
-                false => TableError::Invalid(InvalidRequest { kind: invalid_kind(code), message }),
-            }
-        }
-    }
-}
-
-fn invalid_kind(code: &str) -> InvalidKind {
-    match code {
-        "AccessDeniedException" => InvalidKind::Permission,
-        "ExpiredTokenException"
-        | "IncompleteSignatureException"
-        | "InvalidSignatureException"
-        | "MissingAuthenticationTokenException"
-        | "UnrecognizedClientException" => InvalidKind::Credentials,
-        _ => InvalidKind::Request,
-    }
+    let error = service.err();
+    let code = error.code().unwrap_or("no error code");
+    let is_server_error = service.raw().status().is_server_error();
+    TableError::from_reply(code, error.message().unwrap_or_default(), is_server_error)
 }
 
 impl Table for DynamoTable {

@@ -90,12 +90,7 @@ impl SqsQueue {
 fn describe<E: ProvideErrorMetadata>(error: &SdkError<E>) -> QueueError {
     QueueError::Unavailable(match error {
         SdkError::ServiceError(service) => {
-            let code = service.err().code().unwrap_or("no error code").to_owned();
-            match code.as_str() {
-                "InvalidMessageContents" => return QueueError::Refused(code),
-                "AccessDenied" | "AccessDeniedException" => return QueueError::Denied(code),
-                _ => code,
-            }
+            return QueueError::from_code(service.err().code().unwrap_or("no error code"));
         }
         SdkError::TimeoutError(_) => "time-out".to_owned(),
         SdkError::DispatchFailure(failed) => unanswered(failed.as_connector_error()),

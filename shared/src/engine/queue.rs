@@ -129,6 +129,15 @@ pub enum QueueError {
 }
 
 impl QueueError {
+    /// Classifies the queue's error by its code.
+    pub fn from_code(code: &str) -> Self {
+        match code {
+            "InvalidMessageContents" => Self::Refused(code.to_owned()),
+            "AccessDenied" | "AccessDeniedException" => Self::Denied(code.to_owned()),
+            _ => Self::Unavailable(code.to_owned()),
+        }
+    }
+
     /// Returns what has to change before the queue accepts the request. `None` for any other error.
     pub fn invalid_kind(&self) -> Option<InvalidKind> {
         match self {

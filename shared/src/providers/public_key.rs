@@ -2,14 +2,18 @@
 //! and tests.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use ring::{
-    rand::SystemRandom,
-    rsa,
-    signature::{
-        self, ED25519, Ed25519KeyPair, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaPublicKeyComponents,
-        UnparsedPublicKey,
-    },
-};
+
+#[cfg(not(any(test, feature = "public-keys")))]
+mod off;
+#[cfg(any(test, feature = "public-keys"))]
+mod on;
+
+#[cfg(not(any(test, feature = "public-keys")))]
+use off as algorithm;
+#[cfg(any(test, feature = "public-keys"))]
+use on as algorithm;
+
+pub(super) use algorithm::Ed25519;
 
 /// An RSA public key, which verifies PKCS #1 v1.5 signatures with SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +55,7 @@ impl RsaKey {
         match first_in_pem(pem)? {
             ("PUBLIC KEY", der) => Self::in_info(&der),
             ("RSA PUBLIC KEY", der) => Self::in_pkcs1(&der),
-            (label, der) => Self::in_pkcs1(pair(label, &der)?.public().as_ref()),
+            (label, der) => Self::in_pkcs1(&algorithm::public_rsa(label, &der)?),
         }
     }
 
@@ -62,8 +66,7 @@ impl RsaKey {
 
     /// Returns whether `signature` is valid. Keys with less than 2048 bits verify nothing.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        let key = RsaPublicKeyComponents { n: &self.modulus, e: &self.exponent };
-        key.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
+        algorithm::rsa_verifies(&self.modulus, &self.exponent, message, signature)
     }
 }
 
@@ -71,18 +74,7 @@ impl RsaKey {
 /// key.
 pub fn sign_by_rsa(pem: &[u8], message: &[u8]) -> Option<Vec<u8>> {
     let (label, der) = first_in_pem(pem)?;
-    let pair = pair(label, &der)?;
-    let mut signature = vec![0; pair.public().modulus_len()];
-    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature).ok()?;
-    Some(signature)
-}
-
-fn pair(label: &str, der: &[u8]) -> Option<rsa::KeyPair> {
-    match label {
-        "PRIVATE KEY" => rsa::KeyPair::from_pkcs8(der).ok(),
-        "RSA PRIVATE KEY" => rsa::KeyPair::from_der(der).ok(),
-        _ => None,
-    }
+    algorithm::sign_by_rsa(label, &der, message)
 }
 
 fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
@@ -90,42 +82,6 @@ fn first_in_pem(pem: &[u8]) -> Option<(&str, Vec<u8>)> {
     let (label, rest) = rest.split_once("-----")?;
     let (body, _) = rest.split_once("-----END ")?;
     Some((label, STANDARD.decode(body.split_whitespace().collect::<String>()).ok()?))
-}
-
-pub(super) enum Ed25519 {
-    Public(Vec<u8>),
-    Private(Box<Ed25519KeyPair>),
-}
-
-impl Ed25519 {
-    pub(super) fn public(bytes: Vec<u8>) -> Option<Self> {
-        (bytes.len() == signature::ED25519_PUBLIC_KEY_LEN).then_some(Self::Public(bytes))
-    }
-
-    /// Creates a signing key from a seed of 32 bytes. The public key may follow the seed. Returns `None`
-    /// if the public key does not belong to the seed.
-    pub(super) fn private(bytes: &[u8]) -> Option<Self> {
-        let pair = match bytes.split_at_checked(32)? {
-            (seed, []) => Ed25519KeyPair::from_seed_unchecked(seed),
-            (seed, public) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
-        };
-        pair.ok().map(|pair| Self::Private(Box::new(pair)))
-    }
-
-    pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        let public = match self {
-            Self::Public(key) => key,
-            Self::Private(pair) => pair.public_key().as_ref(),
-        };
-        UnparsedPublicKey::new(&ED25519, public).verify(message, signature).is_ok()
-    }
-
-    pub(super) fn sign(&self, message: &[u8]) -> Option<Vec<u8>> {
-        match self {
-            Self::Public(_) => None,
-            Self::Private(pair) => Some(pair.sign(message).as_ref().to_vec()),
-        }
-    }
 }
 
 const INTEGER: u8 = 0x02;

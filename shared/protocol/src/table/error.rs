@@ -17,6 +17,45 @@ pub enum TableError {
     Invalid(InvalidRequest),
 }
 
+impl TableError {
+    /// Classifies DynamoDB's error reply by how the caller must react. `code` is the error's name without its namespace.
+    ///
+    /// If DynamoDB failed, the request may have landed.
+    #[doc(hidden)]
+    pub fn from_reply(code: &str, message: &str, is_server_error: bool) -> Self {
+        match code {
+            "TransactionConflictException" | "TransactionInProgressException" | "ReplicatedWriteConflictException" => {
+                Self::Conflict
+            }
+            "ProvisionedThroughputExceededException"
+            | "ThrottlingException"
+            | "RequestLimitExceeded"
+            | "LimitExceededException" => Self::Throttled,
+            _ => {
+                let message = format!("{code}: {message}");
+                match is_server_error {
+                    true => Self::Unknown(message),
+                    false => Self::Invalid(InvalidRequest { kind: InvalidKind::from_code(code), message }),
+                }
+            }
+        }
+    }
+
+    /// Classifies the reasons for which DynamoDB cancelled a transaction. None is a failed condition. Each reason has a
+    /// code and a message.
+    #[doc(hidden)]
+    pub fn from_cancellation<'a>(reasons: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
+        match reasons.into_iter().find(|(code, _)| *code != "None") {
+            Some(("TransactionConflict", _)) => Self::Conflict,
+            Some(("ProvisionedThroughputExceeded" | "ThrottlingError", _)) => Self::Throttled,
+            // DynamoDB's message names attributes, types and limits, but no values.
+            Some((code, Some(message))) => Self::Invalid(format!("{code}: {message}").into()),
+            Some((code, None)) => Self::Invalid(format!("transaction cancelled: {code}").into()),
+            None => Self::Unknown("transaction cancelled without a reason".into()),
+        }
+    }
+}
+
 /// A request that the store will never accept, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -30,12 +69,31 @@ pub struct InvalidRequest {
 /// The thing to change before the store accepts a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InvalidKind {
-    /// The request itself, because of a bug or a missing table.
+    /// The request itself, because of a bug.
     Request,
+    /// The table, which does not exist.
+    MissingTable,
+    /// A row that this version of the program cannot read.
+    UnreadableRow,
     /// The caller's permissions.
     Permission,
     /// The caller's credentials, which have expired or are unknown.
     Credentials,
+}
+
+impl InvalidKind {
+    fn from_code(code: &str) -> Self {
+        match code {
+            "AccessDeniedException" => Self::Permission,
+            "ExpiredTokenException"
+            | "IncompleteSignatureException"
+            | "InvalidSignatureException"
+            | "MissingAuthenticationTokenException"
+            | "UnrecognizedClientException" => Self::Credentials,
+            "ResourceNotFoundException" => Self::MissingTable,
+            _ => Self::Request,
+        }
+    }
 }
 
 impl<T: Into<String>> From<T> for InvalidRequest {

@@ -1,0 +1,108 @@
+//! The table of leases and the queue, as the library uses them. Each request becomes a call that the host answers.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, FutureExt, ready};
+use serde_json::{Value as Json, json};
+use webhook_serializer::{
+    engine::queue::{Message, Queue, QueueError, delay_seconds},
+    protocol::table::{
+        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write, Written,
+    },
+    time::Env,
+};
+
+use crate::{dynamo, effects::Effects};
+
+/// The table of a write that only the host knows.
+const HOST: &str = "\u{1f}";
+
+/// Returns a stand-in for the host's own write with this number. In a request it is `{"write": number}`.
+pub(crate) fn host_write(number: usize) -> Write {
+    Write::delete(Key::named(HOST, "number", number as u64))
+}
+
+pub(crate) struct HostTable {
+    pub(crate) effects: Effects,
+    pub(crate) env: Env,
+    pub(crate) entities: Arc<str>,
+}
+
+fn unused<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, TableError>> {
+    ready(Err(TableError::Invalid("leases send no such request".into()))).boxed()
+}
+
+impl HostTable {
+    async fn call(&self, operation: &str, input: Json) -> Json {
+        self.effects.call("dynamodb", operation, input, Some(&self.env)).await
+    }
+
+    fn transaction_item(&self, write: &Write) -> Result<Json, TableError> {
+        if let (TableName::Named(name), (_, Value::N(number))) = (&write.key.table, &write.key.partition)
+            && **name == *HOST
+        {
+            return Ok(json!({ "write": number }));
+        }
+        let (kind, members) = dynamo::request(write, &self.entities)?;
+        Ok(json!({ kind: members }))
+    }
+}
+
+impl Table for HostTable {
+    fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
+        Box::pin(async move {
+            let (kind, mut input) = dynamo::request(write, &self.entities)?;
+            if kind == "Update" {
+                input.insert("ReturnValues".into(), "ALL_NEW".into());
+            }
+            dynamo::written(&self.call(&format!("{kind}Item"), Json::Object(input)).await)
+        })
+    }
+
+    fn transact<'a>(&'a self, writes: &'a [Write], token: &'a str) -> BoxFuture<'a, Result<Transacted, TableError>> {
+        Box::pin(async move {
+            let items: Vec<Json> = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
+            let input = json!({ "TransactItems": items, "ClientRequestToken": token });
+            dynamo::transacted(&self.call("TransactWriteItems", input).await)
+        })
+    }
+
+    fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
+        Box::pin(async move {
+            let key = dynamo::row_json(key.to_row().iter());
+            let input = json!({ "TableName": *self.entities, "Key": key, "ConsistentRead": true });
+            dynamo::read(&self.call("GetItem", input).await)
+        })
+    }
+
+    fn get_many<'a>(&'a self, _: &'a [Key]) -> BoxFuture<'a, Result<Vec<Row>, TableError>> {
+        unused()
+    }
+
+    fn query<'a>(&'a self, _: &'a Range) -> BoxFuture<'a, Result<Page, TableError>> {
+        unused()
+    }
+
+    fn scan<'a>(&'a self, _: &'a TableName, _: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
+        unused()
+    }
+}
+
+pub(crate) struct HostQueue {
+    pub(crate) effects: Effects,
+    pub(crate) url: Arc<str>,
+}
+
+impl Queue for HostQueue {
+    fn send<'a>(&'a self, message: &'a Message, delay: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
+        Box::pin(async move {
+            let input = json!({
+                "QueueUrl": *self.url, "MessageBody": message.text(), "DelaySeconds": delay_seconds(delay),
+            });
+            match &self.effects.call("sqs", "SendMessage", input, None).await["error"] {
+                Json::Null => Ok(()),
+                error => Err(QueueError::from_code(error["name"].as_str().unwrap_or("no answer"))),
+            }
+        })
+    }
+}

@@ -1,0 +1,83 @@
+// Sends the core's calls with the AWS SDK.
+
+import {
+  DeleteItemCommand,
+  DynamoDBClient,
+  GetItemCommand,
+  TransactWriteItemsCommand,
+  UpdateItemCommand,
+  type TransactWriteItem,
+} from "@aws-sdk/client-dynamodb";
+import type { SQSClient } from "@aws-sdk/client-sqs";
+import type { Call, Reply } from "./core.js";
+import { LeaseInvalid } from "./errors.js";
+
+export type Send = (call: Call, writes: TransactWriteItem[], abortSignal: AbortSignal) => Promise<Reply>;
+
+const COMMANDS: Record<string, new (input: any) => any> = {
+  DeleteItem: DeleteItemCommand,
+  GetItem: GetItemCommand,
+  TransactWriteItems: TransactWriteItemsCommand,
+  UpdateItem: UpdateItemCommand,
+};
+
+/** Returns a function that sends calls. Without a client, it creates one that the SDK configures from the environment. */
+export async function sender(
+  dynamodb: DynamoDBClient | undefined,
+  sqs: SQSClient | undefined,
+  queueUrl: string | undefined,
+): Promise<Send> {
+  // The core repeats requests itself, and knows which may be repeated.
+  const table = dynamodb ?? new DynamoDBClient({ maxAttempts: 1 });
+  const queue = queueUrl === undefined ? undefined : await queueSender(sqs);
+  return async ({ service, operation, input }, writes, abortSignal) => {
+    let date: number | undefined;
+    try {
+      if (service === "sqs") return { ok: await queue!(input, abortSignal) };
+      const command = new COMMANDS[operation]!(withWrites(input, writes));
+      // Innermost, so that it sees replies that the SDK turns into errors.
+      command.middlewareStack.add(
+        (next: any) => async (args: any) => {
+          const sent = await next(args);
+          const time = Date.parse(sent.response?.headers?.date ?? "");
+          if (!Number.isNaN(time)) date = time;
+          return sent;
+        },
+        { step: "deserialize", priority: "low", name: "dateOfReply" },
+      );
+      const { $metadata, ...ok } = (await table.send(command, { abortSignal })) as any;
+      return { ok, date };
+    } catch (failed: any) {
+      const { name, message, $metadata, Item, CancellationReasons } = failed ?? {};
+      const status = $metadata?.httpStatusCode ?? 0;
+      return { error: { name, message, status, item: Item, reasons: CancellationReasons }, date };
+    }
+  };
+}
+
+async function queueSender(given: SQSClient | undefined) {
+  const { SQSClient, SendMessageCommand } = await import("@aws-sdk/client-sqs").catch(() => {
+    throw new LeaseInvalid("a queue is given, but the package @aws-sdk/client-sqs is missing: npm install @aws-sdk/client-sqs");
+  });
+  const sqs = given ?? new SQSClient({ maxAttempts: 1 });
+  return (input: any, abortSignal: AbortSignal) => sqs.send(new SendMessageCommand(input), { abortSignal });
+}
+
+/** Puts the caller's writes in their places, and bytes where the core has base64. */
+function withWrites(input: any, writes: TransactWriteItem[]): any {
+  if (input.TransactItems) {
+    const item = (item: any) => ("write" in item ? writes[item.write] : withBytes(item));
+    return { ...input, TransactItems: input.TransactItems.map(item) };
+  }
+  return withBytes(input);
+}
+
+function withBytes(input: any): any {
+  if (Array.isArray(input)) return input.map(withBytes);
+  if (typeof input !== "object" || input === null) return input;
+  const entries = Object.entries(input).map(([name, value]) => [
+    name,
+    name === "B" && typeof value === "string" ? Uint8Array.from(Buffer.from(value, "base64")) : withBytes(value),
+  ]);
+  return Object.fromEntries(entries);
+}

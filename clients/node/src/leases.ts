@@ -1,0 +1,225 @@
+import { basename } from "node:path";
+import type { DynamoDBClient, TransactWriteItem } from "@aws-sdk/client-dynamodb";
+import type { SQSClient } from "@aws-sdk/client-sqs";
+import { sender, type Send } from "./aws.js";
+import { CoreClient } from "./core.js";
+import { LeaseContended, LeaseInvalid } from "./errors.js";
+import { Machine } from "./machine.js";
+
+/** How long a lease lasts, and how long to wait for it, in milliseconds. */
+export interface Terms {
+  /** The length of the lease, from 1 s to 15 min. It is renewed each time a third has passed. Default: 15,000. */
+  length?: number;
+  /** How long to wait for a lease that another holder has. 0 does not wait. Default: 30,000. */
+  wait?: number;
+  /** The caller's remaining time, such as `context.getRemainingTimeInMillis()`. It limits the wait and the lease. */
+  within?: number;
+  /** Ends the wait. Once the lease is held, aborts the lease's own signal, and the work decides when to stop. */
+  signal?: AbortSignal;
+}
+
+export interface LeasesOptions {
+  /** The name of the entities table. */
+  table: string;
+  /** The queue of the workers. A release then wakes a worker if deliveries wait. */
+  queueUrl?: string | undefined;
+  /** Default: a client that the AWS SDK configures from the environment. */
+  dynamodb?: DynamoDBClient;
+  sqs?: SQSClient;
+  /** The holder that operators see, cut to 60 bytes. Default: the name of the program. */
+  holder?: string;
+  /** How long rows of idle orders are kept. Must equal the deployment's retention. Default: 30. */
+  retentionDays?: number;
+}
+
+/** What `lookup` has read. Only the condition of a write proves who has a lease. */
+export interface SeenLease {
+  held: boolean;
+  by?: string;
+  /** `exclusive`, or `drain` for a worker. */
+  kind?: string;
+  /** When the lease expires unless it is renewed. */
+  until?: Date;
+  token?: number;
+  /** The number of deliveries that wait. */
+  waiting: number;
+}
+
+/** Stops the renewal of leases that were neither released nor kept. */
+const forgotten = new FinalizationRegistry<Machine>((machine) => machine.drop());
+
+/** A granted lease. */
+export class Lease implements AsyncDisposable {
+  /** Aborted as soon as the lease is lost, the time `within` ends, or the terms' signal is aborted. */
+  readonly signal: AbortSignal;
+  readonly #machine: Machine;
+
+  /** @internal */
+  constructor(
+    machine: Machine,
+    readonly key: string,
+    /** The fencing token. Send it along with every effect elsewhere. */
+    readonly token: number,
+    readonly id: string,
+  ) {
+    this.#machine = machine;
+    this.signal = machine.signal;
+    forgotten.register(this, machine);
+  }
+
+  /** Renews the lease for its full length. */
+  async extend(): Promise<void> {
+    await this.#machine.command({ do: "extend" });
+  }
+
+  /** Releases the lease. Success proves that no other holder had it since it was granted. */
+  async release(): Promise<void> {
+    await this.#machine.command({ do: "release" });
+  }
+
+  /**
+   * Makes at most 99 writes and releases the lease, all in one transaction. After `NotCommitted` nothing was written,
+   * and the lease is still held.
+   */
+  async commit(writes: TransactWriteItem[]): Promise<void> {
+    const table = ({ Put, Update, Delete, ConditionCheck }: TransactWriteItem) =>
+      (Put ?? Update ?? Delete ?? ConditionCheck)?.TableName ?? "";
+    await this.#machine.command({ do: "commit", tables: writes.map(table) }, writes);
+  }
+
+  /** Releases the lease unless that was done. Throws if the lease was lost. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#machine.error) throw this.#machine.error;
+    if (!this.#machine.isOver) await this.release();
+  }
+}
+
+/** Grants exclusive leases on orders: while you hold one, workers and other holders wait. */
+export class Leases {
+  readonly #core: CoreClient;
+  readonly #sender: () => Promise<Send>;
+  #send: Promise<Send> | undefined;
+
+  constructor({ table, queueUrl, dynamodb, sqs, holder = program(), retentionDays }: LeasesOptions) {
+    this.#core = new CoreClient({ table, queueUrl, holder, retentionDays });
+    this.#sender = () => sender(dynamodb, sqs, queueUrl);
+  }
+
+  /**
+   * Connects to the table that `ENTITIES_TABLE` names. Also reads `QUEUE_URL` and `RETENTION_DAYS`. The AWS SDK reads
+   * region, credentials and endpoints.
+   */
+  static fromEnv(env: Record<string, string | undefined> = process.env): Leases {
+    const table = env["ENTITIES_TABLE"];
+    if (!table) throw new LeaseInvalid("ENTITIES_TABLE: is not set");
+    const days = env["RETENTION_DAYS"];
+    const retentionDays = days === undefined ? undefined : Number(days);
+    if (retentionDays !== undefined && !Number.isInteger(retentionDays)) {
+      throw new LeaseInvalid(`RETENTION_DAYS: "${days}" is not a whole number from 1 to 3650`);
+    }
+    const lambda = env["AWS_LAMBDA_FUNCTION_NAME"];
+    const holder = lambda ? `${lambda} ${env["AWS_LAMBDA_LOG_STREAM_NAME"] ?? ""}`.trim() : program();
+    return new Leases({ table, queueUrl: env["QUEUE_URL"], holder, ...(retentionDays !== undefined && { retentionDays }) });
+  }
+
+  /**
+   * Acquires the lease of `key`, and renews it until it is released. With `await using`, it is released at the end of
+   * the block. A lease that is forgotten is no longer renewed, and expires.
+   */
+  async acquire(key: string, terms: Terms & { renew?: boolean } = {}): Promise<Lease> {
+    return (await this.#granted(key, terms)).lease;
+  }
+
+  /**
+   * Acquires the lease of `key`, runs `work`, and releases the lease. Success proves that no other holder had the lease
+   * meanwhile. If the lease is lost, `lease.signal` is aborted, and the call fails with `LeaseLost` at once.
+   */
+  run<T>(key: string, work: (lease: Lease) => Promise<T> | T, terms: Terms = {}): Promise<T> {
+    return this.#work(key, terms, async (lease) => {
+      const value = await work(lease);
+      return async () => {
+        await lease.release();
+        return value;
+      };
+    });
+  }
+
+  /** As `run`, but returns `undefined` at once if another holder has the lease, or if waiting deliveries go first. */
+  async runUnlessHeld<T>(key: string, work: (lease: Lease) => Promise<T> | T, terms: Terms = {}): Promise<T | undefined> {
+    let isGranted = false;
+    const granted = (lease: Lease) => {
+      isGranted = true;
+      return work(lease);
+    };
+    try {
+      return await this.run(key, granted, { ...terms, wait: 0 });
+    } catch (failed) {
+      if (failed instanceof LeaseContended && !isGranted) return undefined;
+      throw failed;
+    }
+  }
+
+  /**
+   * As `run`, and makes the writes that `work` returns in one transaction with the release. Fails with `NotCommitted` if
+   * a condition of the writes does not hold.
+   */
+  commit<T>(
+    key: string,
+    work: (lease: Lease) => Promise<[T, TransactWriteItem[]]> | [T, TransactWriteItem[]],
+    terms: Terms = {},
+  ): Promise<T> {
+    return this.#work(key, terms, async (lease) => {
+      const [value, writes] = await work(lease);
+      return async () => {
+        await lease.commit(writes);
+        return value;
+      };
+    });
+  }
+
+  /** Reads who has the lease of `key`. */
+  async lookup(key: string): Promise<SeenLease> {
+    const send = await (this.#send ??= this.#sender());
+    const { is: _, until, ...seen } = await new Machine(this.#core, send, key, { look: true }).begin();
+    const filled = Object.fromEntries(Object.entries(seen).filter(([, value]) => value !== null));
+    return { ...(filled as Omit<SeenLease, "until">), ...(until && { until: new Date(until) }) };
+  }
+
+  async #granted(key: string, { length, wait, within, signal, renew = true }: Terms & { renew?: boolean }) {
+    signal?.throwIfAborted();
+    const send = await (this.#send ??= this.#sender());
+    const start = { leaseMs: millis(length), waitMs: millis(wait), withinMs: millis(within), renew };
+    const machine = new Machine(this.#core, send, key, start);
+    let isGranted = false;
+    const abort = () => (isGranted ? machine.abort(signal!.reason) : machine.abandon(signal!.reason));
+    signal?.addEventListener("abort", abort, { once: true });
+    machine.onEnd = () => signal?.removeEventListener("abort", abort);
+    const { token, id } = await machine.begin();
+    isGranted = true;
+    return { lease: new Lease(machine, key, token, id), machine };
+  }
+
+  /** Runs `work` under the lease, and then what it returns. After an error, releases the lease. */
+  async #work<T>(key: string, terms: Terms, work: (lease: Lease) => Promise<() => Promise<T>>): Promise<T> {
+    const { lease, machine } = await this.#granted(key, terms);
+    try {
+      const end = await Promise.race([work(lease), machine.lost()]);
+      return await end();
+    } catch (failed) {
+      // The caller gets the work's error, which matters more than an error of the release.
+      if (!machine.isOver) await lease.release().catch(() => {});
+      throw failed;
+    }
+  }
+}
+
+function program(): string {
+  return basename(process.argv[1] ?? "node");
+}
+
+/** Returns whole milliseconds, as the core takes them. */
+function millis(time: number | undefined): number | undefined {
+  if (time === undefined) return undefined;
+  if (Number.isNaN(time)) throw new LeaseInvalid("a time in milliseconds is not a number");
+  return Math.min(Math.floor(time), Number.MAX_SAFE_INTEGER);
+}

@@ -1,0 +1,174 @@
+// Does what a session of the core asks for, and reports to it what came of it.
+
+import type { TransactWriteItem } from "@aws-sdk/client-dynamodb";
+import type { Send } from "./aws.js";
+import type { Call, CoreClient, CoreEvent, CoreSession, Reply } from "./core.js";
+import { errorOf, LeaseInvalid, LeaseLost, type LeaseError } from "./errors.js";
+
+/** Events after which the lease is still held, although a command failed. */
+const HARMLESS = ["invalid", "not_committed"];
+
+interface Waiter {
+  resolve(event: CoreEvent): void;
+  reject(reason: unknown): void;
+}
+
+export class Machine {
+  onEnd = () => {};
+  readonly #controller = new AbortController();
+  readonly #session: CoreSession;
+  readonly #sent = new Map<number, AbortController>();
+  readonly #watchers: ((error: LeaseError) => void)[] = [];
+  #commands: Promise<unknown> = Promise.resolve();
+  #writes: TransactWriteItem[] = [];
+  #waiter: Waiter | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isAbandoned = false;
+  #isReleasing = false;
+  #isOver = false;
+  #error: LeaseError | undefined;
+
+  constructor(
+    client: CoreClient,
+    private readonly send: Send,
+    private readonly key: string,
+    start: object,
+  ) {
+    this.#session = client.start({ key, ...start });
+  }
+
+  /** Aborted once the lease is lost, or the caller gives up. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Why the lease ended early, if it did. */
+  get error(): LeaseError | undefined {
+    return this.#error;
+  }
+
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Rejects once the lease has ended early. */
+  lost(): Promise<never> {
+    const lost = new Promise<never>((_, reject) => {
+      if (this.#error) reject(this.#error);
+      else this.#watchers.push(reject);
+    });
+    // Whoever lost the race against the work need not handle it.
+    lost.catch(() => {});
+    return lost;
+  }
+
+  /** Begins the session, and returns its first event. */
+  begin(): Promise<CoreEvent> {
+    return this.#next(() => this.#step());
+  }
+
+  /** Runs a command after earlier ones. */
+  command(command: object, writes: TransactWriteItem[] = []): Promise<CoreEvent> {
+    const done = this.#commands.then(() => {
+      if (this.#error) throw this.#error;
+      if (this.#isOver) throw new LeaseInvalid(`the lease of ${this.key} was released before`);
+      this.#writes = writes;
+      return this.#next(() => this.#step([], [command]));
+    });
+    this.#commands = done.catch(() => {});
+    return done;
+  }
+
+  /** Aborts the signal. The caller's work should then stop, and the lease be released. */
+  abort(reason: unknown) {
+    this.#controller.abort(reason);
+  }
+
+  /** Gives up the wait for the lease. A lease that is granted all the same is released. */
+  abandon(reason: unknown) {
+    this.#isAbandoned = true;
+    const waiter = this.#take();
+    if (this.#sent.size === 0) this.#end();
+    waiter?.reject(reason);
+  }
+
+  /** Drops the session. A lease that it holds lasts until it expires. */
+  drop() {
+    this.#end();
+  }
+
+  #next(begin: () => void): Promise<CoreEvent> {
+    return new Promise((resolve, reject) => {
+      this.#waiter = { resolve, reject };
+      begin();
+    });
+  }
+
+  #take(): Waiter | undefined {
+    const waiter = this.#waiter;
+    this.#waiter = undefined;
+    return waiter;
+  }
+
+  #step(replies: [number, Reply][] = [], commands: object[] = []) {
+    if (this.#isOver) return;
+    clearTimeout(this.#timer);
+    try {
+      this.#follow(this.#session.step(replies, commands));
+    } catch (failed) {
+      this.#end();
+      this.#fail(new LeaseLost(`the lease of ${this.key} can no longer be renewed: ${failed}`));
+    }
+  }
+
+  #follow({ calls, cancelled, events, wake, over }: ReturnType<CoreSession["step"]>) {
+    for (const id of cancelled) this.#sent.get(id)?.abort();
+    if (this.#isAbandoned && !over) {
+      if (events.some(({ is }) => is === "granted")) {
+        this.#isReleasing = true;
+        return this.#step([], [{ do: "release" }]);
+      }
+      // No further request for the lease is sent.
+      if (!this.#isReleasing) return this.#end();
+    }
+    if (over) this.#end();
+    for (const event of events) this.#handle(event);
+    for (const call of calls) void this.#call(call);
+    if (wake !== null && !over) {
+      this.#timer = setTimeout(() => this.#step(), wake);
+      // A lease that nobody waits for does not keep the process alive.
+      if (!this.#waiter && !this.#isAbandoned) this.#timer.unref();
+    }
+  }
+
+  #handle(event: CoreEvent) {
+    if (event.message === undefined) return this.#take()?.resolve(event);
+    const error = errorOf(event);
+    if (HARMLESS.includes(event.is)) return this.#take()?.reject(error);
+    this.#fail(error);
+  }
+
+  #fail(error: LeaseError) {
+    this.#error = error;
+    this.#controller.abort(error);
+    this.#take()?.reject(error);
+    for (const watcher of this.#watchers.splice(0)) watcher(error);
+  }
+
+  async #call(call: Call) {
+    const abort = new AbortController();
+    this.#sent.set(call.id, abort);
+    const reply = await this.send(call, this.#writes, abort.signal);
+    this.#sent.delete(call.id);
+    if (!abort.signal.aborted) this.#step([[call.id, reply]]);
+  }
+
+  #end() {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    clearTimeout(this.#timer);
+    for (const abort of this.#sent.values()) abort.abort();
+    this.#session.end();
+    this.onEnd();
+  }
+}

@@ -1,0 +1,250 @@
+//! Leases from several languages: the same cases for each client, behind a proxy that loses and falsifies the store's
+//! replies; then all clients and workers on the same orders.
+
+mod client;
+mod pages;
+mod proxy;
+
+use serde_json::{Value, json};
+use tests::prelude::*;
+
+use client::{Client, Language};
+use proxy::{Fault, Proxy};
+
+/// Two clients of one language, whose requests pass through the proxy.
+struct Pair {
+    _testbed: TestBed,
+    proxy: Proxy,
+    one: Client,
+    two: Client,
+}
+
+impl Pair {
+    async fn start(language: Language) -> Self {
+        let testbed = TestBed::start().await;
+        let proxy = Proxy::start(&testbed.engines.dynamodb_url()).await;
+        let client = || Client::start(language, &testbed.engines, proxy.url());
+        let (mut one, two) = (client(), client());
+        // The first lease of a client also shows it the store's time.
+        one.succeeds("acquire", "test/first", json!({})).await;
+        one.succeeds("release", "test/first", json!({})).await;
+        proxy.requests();
+        Self { _testbed: testbed, proxy, one, two }
+    }
+}
+
+/// Returns a write that lands once for `order`.
+fn writes(order: &str) -> Value {
+    json!({ "writes": [{ "Put": {
+        "TableName": "totals", "Item": { "order": { "S": order } },
+        "ConditionExpression": "attribute_not_exists(#o)", "ExpressionAttributeNames": { "#o": "order" },
+    } }] })
+}
+
+fn at_once() -> Value {
+    json!({ "wait": 0 })
+}
+
+async fn with_each(check: impl AsyncFn(Language, Pair)) {
+    for language in Language::ALL {
+        check(language, Pair::start(language).await).await;
+    }
+}
+
+const FAULTS: [Fault; 5] = [Fault::Lost, Fault::Late, Fault::Throttled, Fault::Broken, Fault::Conflict];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uncontended_lease_costs_two_requests() {
+    with_each(async |language, mut pair| {
+        pair.one.succeeds("acquire", "test/a", json!({})).await;
+        pair.one.succeeds("release", "test/a", json!({})).await;
+        pair.one.succeeds("acquire", "test/a", json!({})).await;
+        pair.one.succeeds("commit", "test/a", writes("a")).await;
+        let expected = ["UpdateItem", "UpdateItem", "UpdateItem", "TransactWriteItems"];
+        assert_eq!(pair.proxy.requests(), expected, "{language:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_reply_of_each_request_is_recovered() {
+    with_each(async |language, mut pair| {
+        for fault in FAULTS {
+            for operation in ["acquire", "extend", "release", "commit"] {
+                let key = format!("test/{fault:?}-{operation}");
+                let request = if operation == "commit" { "TransactWriteItems" } else { "UpdateItem" };
+                if operation != "acquire" {
+                    pair.one.succeeds("acquire", &key, json!({})).await;
+                }
+                pair.proxy.plan(request, fault);
+                let more = if operation == "commit" { writes(&key) } else { json!({}) };
+                pair.one.succeeds(operation, &key, more).await;
+                assert!(pair.proxy.is_done(), "{language:?}: {fault:?} at {operation}");
+                if ["acquire", "extend"].contains(&operation) {
+                    pair.two.fails("contended", "acquire", &key, at_once()).await;
+                    pair.one.succeeds("release", &key, json!({})).await;
+                }
+                pair.two.succeeds("acquire", &key, at_once()).await;
+                if operation == "commit" {
+                    pair.two.fails("not_committed", "commit", &key, writes(&key)).await;
+                }
+                pair.two.succeeds("release", &key, json!({})).await;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_commit_of_expired_lease_is_refused() {
+    with_each(async |_, mut pair| {
+        let first = pair.one.succeeds("acquire", "test/late", json!({ "length": 1000 })).await;
+        let second = pair.two.succeeds("acquire", "test/late", json!({ "wait": 10_000 })).await;
+        assert!(first["token"].as_u64() < second["token"].as_u64());
+        pair.one.fails("lost", "commit", "test/late", writes("late")).await;
+        pair.two.succeeds("commit", "test/late", writes("late")).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_killed_holder_expires() {
+    with_each(async |_, mut pair| {
+        pair.two.succeeds("acquire", "test/killed", json!({ "length": 2000 })).await;
+        pair.two.kill().await;
+        pair.one.succeeds("acquire", "test/killed", json!({ "wait": 10_000 })).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_is_renewed_while_work_runs() {
+    with_each(async |_, mut pair| {
+        pair.one.send(&json!({ "op": "run", "key": "test/long", "length": 1000, "work": 4000 })).await;
+        while pair.two.succeeds("lookup", "test/long", json!({})).await["held"] == false {}
+        Env::system().sleep(Duration::from_millis(2500)).await;
+        pair.two.fails("contended", "acquire", "test/long", at_once()).await;
+        let done = pair.one.answer().await;
+        assert_eq!(done.get("error"), None, "{done}");
+        pair.two.succeeds("acquire", "test/long", at_once()).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_blocks_past_its_lease_is_lost() {
+    with_each(async |_, mut pair| {
+        pair.one
+            .send(&json!({ "op": "run", "key": "test/blocked", "length": 1000, "block": 6000, "work": 2000 }))
+            .await;
+        while pair.two.succeeds("lookup", "test/blocked", json!({})).await["held"] == false {}
+        pair.two.succeeds("acquire", "test/blocked", json!({ "wait": 10_000 })).await;
+        assert_eq!(pair.one.answer().await["error"], "lost");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_cannot_succeed_names_the_remedy() {
+    with_each(async |_, mut pair| {
+        pair.proxy.plan("UpdateItem", Fault::Denied);
+        pair.one.fails("denied", "acquire", "test/denied", at_once()).await;
+        pair.one.fails("invalid", "acquire", "denied", at_once()).await;
+        pair.one.succeeds("acquire", "test/commit", json!({})).await;
+        let elsewhere = json!({ "writes": [{ "Delete": { "TableName": "nowhere", "Key": { "a": { "S": "1" } } } }] });
+        pair.one.fails("missing_table", "commit", "test/commit", elsewhere).await;
+        // The lease was released: the writes can never succeed.
+        pair.two.succeeds("acquire", "test/commit", at_once()).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_forms_release_what_they_acquire() {
+    let mut pair = Pair::start(Language::TypeScript).await;
+    let (one, two) = (&mut pair.one, &mut pair.two);
+    one.succeeds("using", "test/using", json!({})).await;
+    assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], true);
+    assert_eq!(one.succeeds("write", "test/using", writes("using")).await["value"], "written");
+    one.fails("not_committed", "write", "test/using", writes("using")).await;
+
+    two.succeeds("acquire", "test/using", at_once()).await;
+    assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], false);
+    let given_up = one.succeeds("given_up", "test/using", json!({ "after": 300 })).await;
+    assert_eq!(given_up, json!({ "name": "TimeoutError", "isQuick": true }));
+    two.succeeds("release", "test/using", json!({})).await;
+    two.fails("invalid", "release", "test/using", json!({})).await;
+
+    let own = json!({ "writes": [{ "Delete": { "TableName": "entities", "Key": { "entity": { "S": "a/b" } } } }] });
+    one.fails("invalid", "write", "test/using", own).await;
+    let many = json!({ "writes": vec![json!({ "Delete": { "TableName": "totals", "Key": { "order": { "S": "1" } } } }); 100] });
+    one.fails("invalid", "write", "test/using", many).await;
+    two.succeeds("acquire", "test/using", at_once()).await;
+}
+
+const ORDERS: [&str; 4] = ["test/1", "test/2", "test/3", "test/4"];
+
+/// A worker's handler that leaves the same traces as the clients.
+#[derive(Clone)]
+struct Traced {
+    folder: Arc<std::path::Path>,
+    counts: Arc<[AtomicU64; 3]>,
+}
+
+impl Handler for Traced {
+    async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        let number = ORDERS.iter().position(|order| *order == delivery.entity().as_str()).expect("one of the orders");
+        let inside = self.folder.join(format!("inside-{number}"));
+        let last = self.folder.join(format!("token-{number}"));
+        self.counts[0].fetch_add(1, Relaxed);
+        if std::fs::File::create_new(&inside).is_err() {
+            self.counts[1].fetch_add(1, Relaxed);
+        }
+        let before = std::fs::read_to_string(&last).ok().and_then(|token| token.parse().ok());
+        if before.is_some_and(|before: u64| before >= context.token().0) {
+            self.counts[2].fetch_add(1, Relaxed);
+        }
+        std::fs::write(&last, context.token().0.to_string()).expect("it can be written");
+        Env::system().sleep(Duration::from_millis(1)).await;
+        std::fs::remove_file(&inside).expect("it was created");
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_and_workers_hold_an_order_one_at_a_time() {
+    const CLIENTS: usize = 2;
+    let times = if tests::not_run::is_thorough() { 150 } else { 20 };
+    let mut testbed = TestBed::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let handler = Traced { folder: folder.path().into(), counts: Arc::default() };
+    testbed.work(4, &handler);
+
+    let store = testbed.engines.dynamodb_url();
+    let mut clients: Vec<Client> = Language::ALL
+        .into_iter()
+        .flat_map(|language| [language; CLIENTS])
+        .map(|language| Client::start(language, &testbed.engines, &store))
+        .collect();
+    for client in &mut clients {
+        // Each is at work before the first delivery.
+        client.succeeds("lookup", ORDERS[0], json!({})).await;
+    }
+    for client in &mut clients {
+        client.send(&json!({ "op": "crowd", "keys": ORDERS, "times": times, "folder": folder.path() })).await;
+    }
+    let names = ORDERS.map(|order| order["test/".len()..].to_owned());
+    let sent = testbed.burst(&names, times, 1).await;
+    let mut holds = 0;
+    for client in &mut clients {
+        let done = client.answer().await;
+        assert_eq!((&done["overlaps"], &done["inversions"]), (&json!(0), &json!(0)), "{done}");
+        holds += done["holds"].as_u64().unwrap();
+    }
+    testbed.until_no_wake_ups().await;
+    testbed.rest().await;
+    let [handled, overlaps, inversions] = [0, 1, 2].map(|number| handler.counts[number].load(Relaxed));
+    assert_eq!((handled, overlaps, inversions), (sent.len() as u64, 0, 0));
+    assert_eq!(holds, (clients.len() * times) as u64);
+    println!("{holds} holds beside {handled} deliveries");
+}

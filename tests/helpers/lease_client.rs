@@ -1,0 +1,154 @@
+//! Leases of the Rust library for `tests/clients`. Reads commands from standard input, one JSON object a line, and
+//! prints what came of each.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    io::BufRead,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use webhook_serializer::{
+    EntityKey, Env, Guard, LeaseError, Leases, NotCommitted, RunError, Terms,
+    handlers::commit::writes as commit_writes, protocol::table::InvalidKind,
+};
+
+#[derive(Deserialize)]
+struct Command {
+    op: String,
+    #[serde(default)]
+    key: String,
+    length: Option<u64>,
+    wait: Option<u64>,
+    #[serde(default)]
+    work: u64,
+    #[serde(default)]
+    block: u64,
+    #[serde(default)]
+    writes: Value,
+    #[serde(default)]
+    keys: Vec<String>,
+    #[serde(default)]
+    times: usize,
+    #[serde(default)]
+    folder: PathBuf,
+}
+
+impl Command {
+    fn terms(&self) -> Terms {
+        let mut terms = Terms::default();
+        if let Some(length) = self.length {
+            terms = terms.lease(Duration::from_millis(length));
+        }
+        if let Some(wait) = self.wait {
+            terms = terms.wait(Duration::from_millis(wait));
+        }
+        terms
+    }
+}
+
+fn failure(error: &LeaseError) -> Value {
+    let kind = match error {
+        LeaseError::Contended { .. } => "contended",
+        LeaseError::Lost => "lost",
+        LeaseError::OutOfTime => "out_of_time",
+        LeaseError::Throttled => "throttled",
+        LeaseError::Unreachable(_) => "unreachable",
+        LeaseError::Unknown(_) => "unknown",
+        LeaseError::Refused(request) => match request.kind {
+            InvalidKind::Permission | InvalidKind::Credentials => "denied",
+            InvalidKind::MissingTable => "missing_table",
+            InvalidKind::UnreadableRow => "unreadable_row",
+            InvalidKind::Request => "refused",
+        },
+    };
+    json!({ "error": kind, "message": error.to_string() })
+}
+
+fn answer<T>(result: Result<T, LeaseError>, value: impl FnOnce(T) -> Value) -> Value {
+    result.map_or_else(|error| failure(&error), value)
+}
+
+/// Holds the leases of `keys` in turn. Files in `folder` show who is inside, and the last token.
+async fn crowd(leases: &Leases, command: &Command) -> Value {
+    let (mut overlaps, mut inversions) = (0, 0);
+    for _ in 0..command.times {
+        let number = fastrand::usize(..command.keys.len());
+        let key = EntityKey::parse(&command.keys[number]).expect("a key");
+        let (overlapped, inverted) = leases
+            .run(&key, Terms::default(), |lease| enter(&command.folder, number, lease.token().0))
+            .await
+            .expect("the lease is granted");
+        overlaps += u64::from(overlapped);
+        inversions += u64::from(inverted);
+    }
+    json!({ "holds": command.times, "overlaps": overlaps, "inversions": inversions })
+}
+
+async fn enter(folder: &Path, number: usize, token: u64) -> Result<(bool, bool), Infallible> {
+    let inside = folder.join(format!("inside-{number}"));
+    let last = folder.join(format!("token-{number}"));
+    let overlapped = std::fs::File::create_new(&inside).is_err();
+    let before = std::fs::read_to_string(&last).ok().and_then(|token| token.parse::<u64>().ok());
+    std::fs::write(&last, token.to_string()).expect("it can be written");
+    Env::system().sleep(Duration::from_millis(1)).await;
+    std::fs::remove_file(&inside).expect("it was created");
+    Ok((overlapped, before.is_some_and(|before| before >= token)))
+}
+
+async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Command) -> Value {
+    let key = match EntityKey::parse(&command.key) {
+        Ok(key) => key,
+        Err(_) if command.op == "crowd" => return crowd(leases, command).await,
+        Err(error) => return json!({ "error": "invalid", "message": error.to_string() }),
+    };
+    let mut guard = || held.remove(&command.key).expect("acquired before");
+    match command.op.as_str() {
+        "acquire" => answer(leases.acquire(&key, command.terms()).await, |guard| {
+            let token = guard.lease().token().0;
+            held.insert(command.key.clone(), guard);
+            json!({ "token": token })
+        }),
+        "extend" => {
+            let mut guard = guard();
+            let extended = guard.extend().await;
+            held.insert(command.key.clone(), guard);
+            answer(extended, |()| json!({}))
+        }
+        "release" => answer(guard().release().await, |()| json!({})),
+        "commit" => match guard().commit(commit_writes(&command.writes).expect("valid writes")).await {
+            Ok(Err(NotCommitted { guard, .. })) => {
+                held.insert(command.key.clone(), guard);
+                json!({ "error": "not_committed", "message": "a condition did not hold" })
+            }
+            other => answer(other.map(|_| ()), |()| json!({})),
+        },
+        "run" => {
+            let work = async |lease: webhook_serializer::Lease| {
+                std::thread::sleep(Duration::from_millis(command.block));
+                Env::system().sleep(Duration::from_millis(command.work)).await;
+                Ok::<_, Infallible>(lease.token().0)
+            };
+            match leases.run(&key, command.terms(), work).await {
+                Ok(token) => json!({ "token": token }),
+                Err(RunError::Lease(error)) => failure(&error),
+                Err(other) => json!({ "error": other.to_string() }),
+            }
+        }
+        "lookup" => answer(leases.look(&key).await, |view| json!({ "held": view.is_some_and(|view| view.is_held()) })),
+        other => json!({ "error": format!("no such command: {other}") }),
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let leases = Leases::from_env().await?;
+    let mut held = HashMap::new();
+    for line in std::io::stdin().lock().lines() {
+        println!("{}", run(&leases, &mut held, &serde_json::from_str(&line?)?).await);
+    }
+    Ok(())
+}
