@@ -16,6 +16,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 use webhook_serializer::{
     functions::ingest::{self, keys::PublishedKeys},
+    protocol::delivery::LARGEST_BODY,
     providers::{self, Described, Headers, Request, Unverified, Verified},
     sources::{InvalidSources, ReceivedWebhook, Source, Sources},
     time::Timestamp,
@@ -188,6 +189,9 @@ impl SignatureClaim {
         if let Some(coding) = self.compression() {
             return Ok(Err(diagnosis::of_compressed(&coding)));
         }
+        if self.body.len() > LARGEST_BODY {
+            return Ok(Err("the body is larger than 6 MB, and ingest answers 413 to it".to_owned()));
+        }
         let source = match self.source() {
             Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::unusable_secret(self, &reason))),
             source => source?,
@@ -199,13 +203,18 @@ impl SignatureClaim {
         let described = self.described_by(&source);
         let is_ping = verified == Verified::Ping;
         let alone = |secret: &&String| Self { secrets: vec![(*secret).clone()], ..self.clone() }.is_signed();
+        let secret = self.secrets.iter().position(|secret| alone(&secret));
+        let what = secret.and_then(|number| providers::Secret::new(&self.secrets[number]).decoded().ok()?.guessable());
+        if let Some(what) = what.filter(|_| !is_ping) {
+            return Ok(Err(diagnosis::of_guessable(what)));
+        }
         let headers = self.headers();
         let received = source.receive(Request { headers: &headers, body: &self.body }, self.now);
         Ok(Ok(Verification {
             entity: self.entity(&described, &received).filter(|_| received.unrouted.is_none()),
             unrouted: received.unrouted.filter(|_| !is_ping),
             signed: if is_ping { Vec::new() } else { covered::by(self, &source, &described) },
-            secret: self.secrets.iter().position(|secret| alone(&secret)).map(|index| index + 1),
+            secret: secret.map(|index| index + 1),
             is_ping,
             described,
         }))

@@ -341,7 +341,11 @@ async fn later_claim_replaces_a_lost_retry_wake_up() {
 /// of the outage.
 #[tokio::test(start_paused = true)]
 async fn retry_command_prolongs_no_wait_during_outage() {
-    for answer in DOWN {
+    let asks: [Answer; 2] = [
+        || Outcome::Unavailable { after: Some(HOUR), error: "503 with Retry-After".into() },
+        || Outcome::NotNow { after: Some(HOUR), error: "429 with Retry-After".into() },
+    ];
+    for (answer, later) in DOWN.into_iter().zip([DOWN[1], asks[0], asks[1]]) {
         let world = world();
         let starts = Arc::default();
         let orders: Vec<String> = (1..=8).map(|order| format!("shop/{order}")).collect();
@@ -350,8 +354,10 @@ async fn retry_command_prolongs_no_wait_during_outage() {
         }
         let handler = down_until(world.env.monotonic() + HOUR, answer, &starts);
         let drainers = [world.drainer(handler.clone()), world.drainer(handler)];
+        let _ = world.env.within(2 * MINUTE, world.work(&drainers)).await;
+        let handler = down_until(world.env.monotonic() + HOUR, later, &starts);
+        let drainers = [world.drainer(handler.clone()), world.drainer(handler)];
         let work_for = async |time| world.env.within(time, world.work(&drainers)).await.unwrap_or_default();
-        work_for(2 * MINUTE).await;
         for round in 1..=3 {
             let before = starts.load(Relaxed);
             let mut waits = Vec::new();

@@ -1,4 +1,4 @@
-//! The data folder of a local run: locked against a second process, and watched for removed files.
+//! The data folder of a local run: locked against a second process, and watched for removed and replaced files.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -56,8 +56,8 @@ impl Folder {
         let length = |file: PathBuf| std::fs::metadata(file).map_or(0, |metadata| metadata.len());
         // The tables are made first, so a run that was killed at its first start leaves no queue alone.
         ensure!(
-            length(folder.queue()) == 0 || folder.tables().exists(),
-            "the data folder {shown} has a queue, but its tables are gone: put {TABLES} back, or remove the folder to \
+            length(folder.queue()) == 0 || length(folder.tables()) > 0,
+            "the data folder {shown} has a queue, but its tables are gone or empty: put {TABLES} back, or remove the folder to \
              begin anew"
         );
         Ok(folder)
@@ -71,22 +71,30 @@ impl Folder {
         self.directory.join(QUEUE)
     }
 
-    fn is_whole(&self) -> bool {
-        let own = self.lock.metadata().map(|metadata| metadata.ino()).ok();
-        let lock = std::fs::metadata(self.directory.join(LOCK)).map(|metadata| metadata.ino()).ok();
-        lock == own && [self.tables(), self.queue()].iter().all(|file| file.exists())
-    }
-
-    /// Waits until a file of the folder is removed. SQLite goes on writing into a removed file, so nothing else would
-    /// tell.
+    /// Waits until a file of the folder is removed, replaced or emptied. SQLite goes on writing into a removed file, so
+    /// nothing else would tell.
     async fn removed(&self) -> String {
-        while self.is_whole() {
+        let lock = self.lock.metadata().map(|metadata| metadata.ino()).ok();
+        // Each database has a log of writes beside it while it is open.
+        let log = |database: &str| format!("{database}-wal");
+        let files = [LOCK.to_owned(), TABLES.to_owned(), log(TABLES), QUEUE.to_owned(), log(QUEUE)];
+        let mut seen = [lock, None, None, None, None];
+        loop {
+            for (file, seen) in files.iter().zip(&mut seen) {
+                let now = std::fs::metadata(self.directory.join(file)).ok();
+                // A checkpoint may empty a log.
+                let now = now.filter(|now| now.len() > 0 || file.ends_with("-wal")).map(|now| now.ino());
+                if seen.is_some() && now != *seen {
+                    return format!(
+                        "files of the data folder {} were removed, moved or replaced: what `local` writes now would \
+                         be lost, so it ends",
+                        self.directory.display()
+                    );
+                }
+                *seen = now;
+            }
             Env::system().sleep(WATCH).await;
         }
-        format!(
-            "files of the data folder {} were removed or moved: what `local` writes now would be lost, so it ends",
-            self.directory.display()
-        )
     }
 }
 

@@ -385,7 +385,7 @@ pub fn uncounted(state: &EntityState) -> Option<&'static str> {
 }
 
 fn is_unavailable(state: &EntityState) -> bool {
-    waits_as(state, FailureClass::Unavailable) && !has_hung(state) || is_held_back(state)
+    waits_as(state, FailureClass::Unavailable) || is_held_back(state)
 }
 
 /// Returns whether a breaker refused the next delivery's first start.
@@ -394,14 +394,9 @@ fn is_held_back(state: &EntityState) -> bool {
     is_untried && state.last_error.is_some() && state.retry_at.is_some() && failed_group(state).is_none()
 }
 
-/// Returns whether a start of the next delivery gave no answer, and none has failed since. The delivery also waits as
-/// unavailable while a breaker lets no handler start because of such starts.
+/// Returns whether the latest start of the next delivery gave no answer.
 fn is_unanswered(state: &EntityState) -> bool {
-    waits_as(state, FailureClass::Unanswered) || waits_as(state, FailureClass::Unavailable) && has_hung(state)
-}
-
-fn has_hung(state: &EntityState) -> bool {
-    !state.retries.waited(FailureClass::Unanswered).is_zero()
+    waits_as(state, FailureClass::Unanswered)
 }
 
 fn waits_as(state: &EntityState, class: FailureClass) -> bool {
@@ -449,9 +444,9 @@ mod tests {
         let on_hold = row().with(a::HOLD, 940_000_u32);
         let settled = row().with(a::HEAD, 4_u32);
         let unavailable = Retries::default().after(FailureClass::Unavailable, Duration::from_secs(9));
-        let held_back = Retries::default().after(FailureClass::Unanswered, Duration::from_secs(20));
-        let [hung, held_back, unavailable] =
-            [held_back, held_back.after(FailureClass::Unavailable, Duration::from_secs(5)), unavailable]
+        let hung = Retries::default().after(FailureClass::Unanswered, Duration::from_secs(20));
+        let [hung, refused_later, unavailable] =
+            [hung, hung.after(FailureClass::Unavailable, Duration::from_secs(5)), unavailable]
                 .map(|retries| retries.to_stored().unwrap());
         let timed_out = failed.clone().with(a::LAST_ERROR, "no answer within 10 s").with(a::RETRY_AT, 1_004_000_u32);
         let leased = |row: &Row, kind: &str, until: u64| {
@@ -508,8 +503,8 @@ mod tests {
                 "failing | #3 has no answer after 1 attempt, and has waited 16.0 s in all: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
-                timed_out.with(a::RETRIES, held_back),
-                "failing | #3 has no answer after 1 attempt, and has waited 21.0 s in all: no answer within 10 s. The next attempt starts in 4.0 s. | show 3, retry",
+                timed_out.with(a::LAST_ERROR, "refused").with(a::RETRIES, refused_later),
+                "unavailable | #3 waits for its destination, so far 21.0 s in all: refused. The next attempt starts in 4.0 s. | show 3, retry",
             ),
             (
                 leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),

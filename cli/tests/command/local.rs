@@ -26,13 +26,15 @@ fn error_names_process_that_uses_the_data_folder() {
 /// SQLite goes on writing into a removed file, so webhooks would be accepted and lost.
 #[test]
 fn run_ends_if_its_data_is_removed() {
-    for removed in ["tables.sqlite", "queue.sqlite", "in-use"] {
+    for removed in ["tables.sqlite", "tables.sqlite-wal", "queue.sqlite", "queue.sqlite-wal", "in-use"] {
         let folder = folder();
         let mut local = LocalProcess::start(&["--data", folder.path().to_str().unwrap()]);
+        // The run watches its files before it answers a command.
+        assert!(local.ran(&["status"]).status.success());
         std::fs::remove_file(folder.path().join(removed)).expect("it can be removed");
         let mut said = String::new();
         local.errors.read_to_string(&mut said).expect("it ends");
-        assert!(said.contains("were removed or moved"), "{removed}: {said}");
+        assert!(said.contains("were removed, moved or replaced"), "{removed}: {said}");
         assert_eq!(local.child.wait().expect("it ends").code(), Some(1), "{removed}");
     }
 }
@@ -43,10 +45,17 @@ fn queue_without_its_tables_is_refused() {
     let data = folder.path().to_str().unwrap();
     drop(LocalProcess::start(&["--data", data]));
     // The log of a killed run may stay.
-    std::fs::remove_file(folder.path().join("tables.sqlite")).expect("it can be removed");
-    let refused = ran(&["local", "--port", "0", "--data", data]);
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(complained(&refused).contains("has a queue, but its tables are gone"), "{}", complained(&refused));
+    let tables = folder.path().join("tables.sqlite");
+    for is_empty in [true, false] {
+        match is_empty {
+            true => std::fs::write(&tables, "").expect("it can be written"),
+            false => std::fs::remove_file(&tables).expect("it can be removed"),
+        }
+        let refused = ran(&["local", "--port", "0", "--data", data]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = complained(&refused);
+        assert!(said.contains("has a queue, but its tables are gone or empty"), "{said}");
+    }
 }
 
 #[test]

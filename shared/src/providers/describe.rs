@@ -37,7 +37,20 @@ pub(super) fn is_known(named: &str) -> bool {
 }
 
 pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
-    pointers.iter().find_map(|at| pointer(body, at).filter(|value| !value.is_empty())).map(String::from)
+    pointers.iter().find_map(|at| pointer(body, at).filter(|value| can_name(value))).map(String::from)
+}
+
+/// Returns whether `value` can be an id: it is neither blank nor a boolean.
+fn can_name(value: &str) -> bool {
+    !matches!(value.trim(), "" | "true" | "false")
+}
+
+/// Returns whether `value` can be a delivery's id. Senders that have no id give such values as `0` or `null` to all of
+/// their deliveries, and all but the first would be repeats.
+fn can_name_delivery(value: &str) -> bool {
+    let is_nothing =
+        ["null", "undefined", "none", "nil", "-1"].iter().any(|word| value.trim().eq_ignore_ascii_case(word));
+    can_name(value) && !is_nothing && value.chars().any(|c| !c.is_control() && !" 0-".contains(c))
 }
 
 /// Returns the first non-empty value at `places`. A place that begins with a slash is a JSON pointer into the body;
@@ -46,11 +59,11 @@ pub(super) fn found<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Opt
     places.iter().find_map(|place| value(request, place.as_ref()))
 }
 
-/// Returns a delivery's id like [`found`]. If the header came with several different values, adds the body's hash to
+/// Returns a delivery's id like [`found`], without values that name no delivery. If the header came with several different values, adds the body's hash to
 /// the first one: the comma may also be part of the id, and then another id may begin with the same text.
 pub(super) fn found_id<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Option<Cow<'a, str>> {
     let id = |place: &str| {
-        let first = value(request, place)?;
+        let first = value(request, place).filter(|value| can_name_delivery(value))?;
         let all = request.headers.get(place).unwrap_or(&first);
         let is_one = all.split(',').all(|other| other.trim() == first || other.trim().is_empty());
         Some(if is_one { first } else { format!("{first}/{}", DeliveryId::from_body(request.body)).into() })
@@ -99,5 +112,19 @@ mod tests {
         let body = br#"{"order_id":"","payment_intent":null,"id":7}"#;
         assert_eq!(first(body, &["/order_id", "/payment_intent", "/id"]).as_deref(), Some("7"));
         assert_eq!(first(body, &["/order_id"]), None);
+        let body = br#"{"a":false,"b":" ","c":"true","id":0}"#;
+        assert_eq!(first(body, &["/a", "/b", "/c", "/id"]).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn value_without_meaning_names_no_delivery() {
+        for id in
+            ["", " ", "\t", "\u{0}", "true", "false", "0", "000", "0-0", "-1", "null", "NULL", "undefined", "none"]
+        {
+            assert!(!can_name_delivery(id), "{id:?}");
+        }
+        for id in ["1", "10", "a", "-2", "nullable", "00000000-0000-0000-0000-000000000001"] {
+            assert!(can_name_delivery(id), "{id:?}");
+        }
     }
 }

@@ -20,10 +20,11 @@ const PREFIX: &str = "whsec_";
 /// The words of which placeholders consist, such as `YOUR_WEBHOOK_SECRET` or `changeme`. A secret of these words
 /// alone, and at most six digits at its end, is a placeholder. The words of one initial stand together, because ingest
 /// reads each secret whenever it starts.
-const WORDS: [&str; 25] = [
+const WORDS: [&str; 26] = [
     "0",
-    "a abc abcdefgh add admin and api app aws",
-    "bar baz bit",
+    "256",
+    "a abc add admin and api app aws",
+    "bar baz bit bits",
     "cafebabe change changeit client code",
     "dashboard deadbeef default demo do dummy",
     "endpoint example",
@@ -49,12 +50,13 @@ const WORDS: [&str; 25] = [
 ];
 
 /// The beginnings of references that consist of the whole text.
-const REFERENCES: &str = "arn: env: env. file: op:// sm:// gcp-sm:// sops: os.environ os.getenv process.env \
-                          import.meta.env secretsmanager: ssm: var. vault: ENC[ ENV[ @Microsoft.KeyVault( \
+const REFERENCES: &str = "arn: awssm:// awsssm:// env: env. ENV.fetch( file: op:// sm:// gcp-sm:// sops: os.environ os.getenv process.env \
+                          import.meta.env secretsmanager: ssm: var. vault: ENC[ ENV[ ref+ resolve: @Microsoft.KeyVault( \
                           projects/ https:// /run/secrets/ !Ref !Sub !GetAtt !ImportValue";
 
 /// The marks around references that templates replace.
-const ENCLOSED: [(&str, &str); 6] = [("${", "}"), ("#{", "}"), ("{{", "}}"), ("$(", ")"), ("<%", "%>"), ("%(", ")s")];
+const ENCLOSED: [(&str, &str); 7] =
+    [("${", "}"), ("#{", "}"), ("{{", "}}"), ("$(", ")"), ("<%", "%>"), ("%(", ")s"), ("%env(", ")%")];
 
 /// Returns what makes `secret` guessable, or `None` if nothing is known to.
 pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
@@ -79,11 +81,22 @@ pub(super) fn guessable(secret: &Secret) -> Option<&'static str> {
     (length < SHORTEST).then_some(SHORT)
 }
 
-/// Returns whether the bytes of a key count up, or repeat the same one to four bytes.
+/// Returns whether the bytes of a key are evenly spaced, as in `00112233`, or repeat the same one to four bytes.
 fn is_regular(key: &[u8]) -> bool {
-    let counts_up = key.windows(2).all(|pair| pair[1] == pair[0].wrapping_add(1));
+    let mut steps = key.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    let first = steps.next();
     let repeats = |period: usize| key.iter().zip(key.iter().skip(period)).all(|(one, other)| one == other);
-    key.len() >= SHORTEST && (counts_up || (1..=4).any(repeats))
+    key.len() >= SHORTEST && (steps.all(|step| Some(step) == first) || (2..=4).any(repeats))
+}
+
+/// Returns whether `text` goes through the digits, or on through the letters, one by one.
+fn is_counted(text: &str) -> bool {
+    const ORDERS: [&[u8]; 4] =
+        [b"01234567890", b"09876543210", b"0123456789abcdefghijklmnopqrstuvwxyz", b"abcdefghijklmnopqrstuvwxyz"];
+    let next_to = |order: &[u8], pair: &[u8]| order.windows(2).any(|next| next == pair);
+    text.len() >= SHORTEST
+        && (ORDERS.iter().any(|order| text.as_bytes().windows(2).all(|pair| next_to(order, pair)))
+            || text.bytes().all(|byte| byte.is_ascii_digit() && byte == text.as_bytes()[0]))
 }
 
 /// Returns whether `id`, which a sender's web page shows, is a placeholder or a reference.
@@ -93,19 +106,15 @@ pub fn is_placeholder_id(id: &str) -> bool {
 
 fn is_placeholder(text: &str) -> bool {
     let is_written = |text: &str| text.chars().all(|c| c.is_alphanumeric() || " _-.'…".contains(c));
-    let is_bracketed = [("<", ">"), ("[", "]"), ("{", "}"), ("(", ")")]
+    let is_bracketed = [("<", ">"), ("[", "]"), ("{", "}"), ("(", ")"), ("‹", "›"), ("＜", "＞")]
         .iter()
         .any(|(open, close)| text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_written));
     let is_elided = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.*=".contains(c));
     let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
-    let digits = ["01234567890123456789", "12345678901234567890", "98765432109876543210", "87654321"];
-    let is_counted = plain.len() >= SHORTEST
-        && (digits.iter().any(|digits| digits.starts_with(&plain))
-            || plain.bytes().all(|byte| byte.is_ascii_digit() && byte == plain.as_bytes()[0]));
     let words = plain.trim_end_matches(|c: char| c.is_ascii_digit());
     let words = if plain.len() - words.len() <= 6 { words } else { &plain };
     is_bracketed
-        || is_counted
+        || is_counted(&plain)
         || ["…", "•••"].iter().any(|mark| text.contains(mark))
         || (is_elided && ["...", "***"].iter().any(|mark| text.contains(mark)))
         || !text.chars().any(char::is_alphanumeric)
@@ -132,6 +141,7 @@ fn is_reference(text: &str) -> bool {
     ENCLOSED.iter().any(is_enclosed)
         || REFERENCES.split(' ').any(|prefix| text.starts_with(prefix))
         || ['$', '%'].into_iter().any(|mark| inside(mark).is_some_and(is_name))
+        || text.strip_prefix("$env:").is_some_and(is_name)
 }
 
 #[cfg(test)]
@@ -154,7 +164,9 @@ mod tests {
             example-secret-do-not-use paste-the-secret-from-the-dashboard “your_secret” «your-secret» 'your-secret'
             11111111 abcdefgh 87654321 qwertyuiop admin123 letmein123 base64:Y2hhbmdlLW1lLXBsZWFzZQ==
             hex:6368616e67656d65 hex:0101010101010101 hex:deadbeefdeadbeefdeadbeef hex:000102030405060708090a0b0c0d0e0f
-            deadbeef cafebabe none-yet DEADBEEF00";
+            deadbeef cafebabe none-yet DEADBEEF00 0123456789abcdef abcdefghijklmnop
+            hex:0123456789abcdef hex:00112233445566778899aabbccddeeff 12345678901234567890123456789012
+            your-256-bit-secret ‹secret› ＜secret＞";
         let spaced = ["", " ", "\t\n", "\u{200b}", "super secret key", "insert your secret here", "<your secret>"];
         for secret in written.split_whitespace().chain(spaced) {
             assert_eq!(of(secret), Some(PLACEHOLDER), "{secret:?}");
@@ -169,7 +181,8 @@ mod tests {
             arn:aws:secretsmanager:eu-central-1:123456789012:secret:shop-a1b2c3 whsec_${SECRET} env:SHOP_SECRET
             #{ENV_SECRET} ENC[AES256_GCM,data:x] @Microsoft.KeyVault(VaultName=a) sm://shop sops:shop ENV['SECRET']
             projects/p/secrets/shop/versions/latest https://shop.vault.azure.net/secrets/shop
-            os.getenv('X') import.meta.env.X /run/secrets/webhook";
+            os.getenv('X') import.meta.env.X /run/secrets/webhook $env:SECRET %env(SECRET)% ENV.fetch(\"SECRET\")
+            resolve:ssm:/shop ref+awsssm://x/y awssm://shop";
         for secret in written.split_whitespace().chain(["$(cat secret.txt)", "{{ secret }}", "!Ref Secret", "<%= x %>"])
         {
             assert_eq!(of(secret), Some(REFERENCE), "{secret:?}");

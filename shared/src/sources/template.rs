@@ -132,7 +132,7 @@ impl Template {
         })
     }
 
-    /// Replaces each field by its value. Returns `None` if a value is missing or empty, or if a field is not
+    /// Replaces each field by its value. Returns `None` if a value is missing or blank, or if a field is not
     /// used for `topic`.
     pub fn fill<'a>(&self, topic: &str, value: impl Fn(&str) -> Option<Cow<'a, str>>) -> Option<String> {
         let mut text = String::new();
@@ -140,7 +140,9 @@ impl Template {
             match segment {
                 TemplateSegment::Text(literal) => text.push_str(literal),
                 TemplateSegment::Field { topics: Some(topics), .. } if !topics::fits(topics, topic) => return None,
-                TemplateSegment::Field { name, .. } => text.push_str(&value(name).filter(|value| !value.is_empty())?),
+                TemplateSegment::Field { name, .. } => {
+                    text.push_str(&value(name).filter(|value| !value.trim().is_empty())?);
+                }
             }
         }
         Some(text)
@@ -174,7 +176,9 @@ mod tests {
     fn template_field_without_value_yields_no_key() {
         let template = Template::parse("order/{/id}").unwrap();
         assert_eq!(template.fill("a topic", |_| None), None);
-        assert_eq!(template.fill("a topic", |_| Some("".into())), None);
+        for blank in ["", " \t"] {
+            assert_eq!(template.fill("a topic", |_| Some(blank.into())), None);
+        }
     }
 
     #[test]

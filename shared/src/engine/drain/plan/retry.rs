@@ -58,8 +58,10 @@ impl Drain {
             Outcome::Unavailable { after, error } => (FailureClass::Unavailable, after, error),
             Outcome::NotNow { after, error } => {
                 let asked = after.filter(|after| !after.is_zero()).map(|after| after.min(LONGEST_ASKED));
-                let wait =
-                    asked.unwrap_or_else(|| self.scheduled(NO_ROOM.mul_f64(0.5 + answered.fraction), answered.at));
+                let wait = match asked {
+                    Some(asked) => self.no_later(asked, answered.at),
+                    None => self.scheduled(NO_ROOM.mul_f64(0.5 + answered.fraction), answered.at),
+                };
                 let start = Unsettled::of(FailureClass::Unavailable, &error, group, source, answered.at);
                 return self.unsettled(start, wait, wait);
             }
@@ -86,6 +88,7 @@ impl Drain {
     ) -> Step {
         let waited = self.retries(at).waited(class);
         let backoff = self.scheduled(source.retry.doubled(class, waited, fraction), at);
+        let asked = asked.map(|asked| self.no_later(asked, at));
         let wait = source.retry.wait(class, backoff, asked, took);
         // A handler that asks for shorter waits must not get more attempts.
         self.unsettled(Unsettled::of(class, error, group, source, at), wait, wait.max(backoff))
@@ -170,6 +173,14 @@ impl Drain {
     /// Returns the part of `wait` that the delivery's total wait does not include yet.
     fn beyond_ended_wait(&self, wait: Duration, now: Timestamp) -> Duration {
         wait.saturating_sub(self.unspent_wait(now))
+    }
+
+    /// Returns `asked`, or the rest of the wait that an operator ended, if that is shorter.
+    fn no_later(&self, asked: Duration, now: Timestamp) -> Duration {
+        match self.unspent_wait(now) {
+            Duration::ZERO => asked,
+            unspent => asked.min(unspent),
+        }
     }
 
     /// Returns `wait`, or the rest of the wait that an operator ended.
