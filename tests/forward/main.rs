@@ -17,6 +17,7 @@ use serializer::local::{
 };
 use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
+    Key,
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
         event::Document,
@@ -31,10 +32,10 @@ use webhook_serializer::{
 };
 
 use postgres::Postgres;
-use receiver::{ReceiverProcess, node, node_with_postgres, packaged, python};
+use receiver::{ReceiverProcess, in_suite, node, node_with_postgres, packaged, python};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     process::Command,
     sync::mpsc,
 };
@@ -329,6 +330,38 @@ async fn packaged_receiver_on_postgres_applies_deliveries_once() {
     }
     let start = async move || ReceiverProcess::start(packaged("express", Some(&url)).await.unwrap(), SECRETS).await;
     remembers_applied_deliveries(postgres, start, "it failed").await;
+}
+
+/// The block of docs/handlers.md counts deliveries by answers with writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_helper_of_page_counts_each_delivery_once() {
+    let mut command = match in_suite("handlers_1").await {
+        Ok(command) => command,
+        Err(reason) => return not_run(&reason),
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    command.env("SECRET", SECRETS.split(' ').nth(1).unwrap()).env("PORT", port.to_string()).kill_on_drop(true);
+    let _receiver = command.spawn().unwrap();
+    // It prints nothing, so it is ready once it accepts a connection.
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        Env::system().sleep(Duration::from_millis(20)).await;
+    }
+    let url = format!("http://127.0.0.1:{port}/webhooks");
+    let sources = sources(&url).replace("allow_private = true", "allow_private = true, commit = ['totals']");
+    let mut testbed = TestBed::start_for(&sources).await;
+    let settled = SettleCounter::default();
+    let parts = testbed.parts();
+    let forward = Forward::new(testbed.sources());
+    testbed.feed(testbed.drainer_on(parts.store, parts.waker, forward, Arc::new(settled.clone())));
+    let inbox = testbed.inbox();
+    for id in ["1", "2", "2", "3"] {
+        inbox.append(&incoming("shop", "shop/order/1", id, "orders/paid", testbed.env())).await.unwrap();
+    }
+    settled.until(3).await;
+    testbed.rest().await;
+    let key = Key::named("totals", "order", "shop/order/1");
+    let row = testbed.parts().store.get(&key, Duration::from_secs(5)).await.unwrap().expect("it was written");
+    assert_eq!(row.number("deliveries"), Some(3));
 }
 
 #[tokio::test(flavor = "multi_thread")]
