@@ -38,8 +38,12 @@ async function crowd({ keys, times, folder }: { keys: string[]; times: number; f
 }
 
 async function answer(command: any): Promise<object> {
-  const { op, key, length, wait } = command;
-  const terms = { ...(length !== undefined && { length }), ...(wait !== undefined && { wait }) };
+  const { op, key, length, wait, within } = command;
+  const terms = {
+    ...(length !== undefined && { length }),
+    ...(wait !== undefined && { wait }),
+    ...(within !== undefined && { within }),
+  };
   switch (op) {
     case "acquire": {
       const lease = await leases.acquire(key, { ...terms, renew: false });
@@ -47,18 +51,16 @@ async function answer(command: any): Promise<object> {
       return { token: lease.token };
     }
     case "run": {
-      let isAborted = false;
       const token = await leases.run(
         key,
         async (lease) => {
-          lease.signal.addEventListener("abort", () => (isAborted = true));
           if (command.block) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, command.block);
-          await sleep(command.work);
+          await sleep(command.work, undefined, { signal: lease.signal });
           return lease.token;
         },
         terms,
       );
-      return { token, isAborted };
+      return { token };
     }
     case "using": {
       await using lease = await leases.acquire(key, terms);

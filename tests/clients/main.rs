@@ -175,6 +175,12 @@ async fn typescript_forms_release_what_they_acquire() {
     two.succeeds("release", "test/using", json!({})).await;
     two.fails("invalid", "release", "test/using", json!({})).await;
 
+    // The lease is released before the caller gets the error, so that a function may be frozen then.
+    one.fails("out_of_time", "run", "test/using", json!({ "within": 2000, "work": 60_000 })).await;
+    two.succeeds("acquire", "test/using", at_once()).await;
+    two.succeeds("release", "test/using", json!({})).await;
+    one.fails("invalid", "run", "test/using", json!({ "wait": -1, "work": 0 })).await;
+
     let own = json!({ "writes": [{ "Delete": { "TableName": "entities", "Key": { "entity": { "S": "a/b" } } } }] });
     one.fails("invalid", "write", "test/using", own).await;
     let many = json!({ "writes": vec![json!({ "Delete": { "TableName": "totals", "Key": { "order": { "S": "1" } } } }); 100] });

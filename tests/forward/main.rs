@@ -17,6 +17,7 @@ use serializer::local::{
 };
 use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
+    Key,
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
         event::Document,
@@ -31,10 +32,10 @@ use webhook_serializer::{
 };
 
 use postgres::Postgres;
-use receiver::{ReceiverProcess, node, node_with_postgres, python};
+use receiver::{ReceiverProcess, in_suite, node, node_with_postgres, packaged, python};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     process::Command,
     sync::mpsc,
 };
@@ -92,12 +93,14 @@ fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = RunEnd>
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
 
-/// Returns the example receivers in Python and TypeScript; for each, the reason if it cannot be run.
-async fn receivers() -> [Result<Command, String>; 2] {
-    [python("receiver.py").await, node("receiver.ts").await]
+/// Returns the example receivers in Python and TypeScript, and those of the npm package; for each, the reason if it cannot
+/// be run.
+async fn receivers() -> Vec<Result<Command, String>> {
+    let examples = [python("receiver.py").await, node("receiver.ts").await];
+    examples.into_iter().chain([packaged("express", None).await, packaged("hono", None).await]).collect()
 }
 
-async fn with_each(commands: [Result<Command, String>; 2], check: impl AsyncFn(ReceiverProcess)) {
+async fn with_each(commands: impl IntoIterator<Item = Result<Command, String>>, check: impl AsyncFn(ReceiverProcess)) {
     for command in commands {
         match command {
             Ok(command) => check(ReceiverProcess::start(command, SECRETS).await).await,
@@ -309,10 +312,78 @@ async fn postgres_receiver_keeps_order_ignores_repeats_and_old_tokens() {
 /// The receiver writes the order, the token and the id in one transaction.
 #[tokio::test(flavor = "multi_thread")]
 async fn restarted_postgres_receiver_remembers_applied_deliveries() {
-    let (postgres, start) = match on_postgres().await {
-        Ok(started) => started,
+    match on_postgres().await {
+        Ok((postgres, start)) => remembers_applied_deliveries(postgres, start, "error").await,
+        Err(reason) => not_run(&reason),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packaged_receiver_on_postgres_applies_deliveries_once() {
+    let postgres = match Postgres::start().await {
+        Ok(postgres) => postgres,
         Err(reason) => return not_run(&reason),
     };
+    let url = postgres.url();
+    if let Err(reason) = packaged("express", Some(&url)).await {
+        return not_run(&reason);
+    }
+    let start = async move || ReceiverProcess::start(packaged("express", Some(&url)).await.unwrap(), SECRETS).await;
+    remembers_applied_deliveries(postgres, start, "it failed").await;
+}
+
+/// The block of docs/handlers.md counts deliveries by answers with writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn answer_helper_of_page_counts_each_delivery_once() {
+    let mut command = match in_suite("handlers_1").await {
+        Ok(command) => command,
+        Err(reason) => return not_run(&reason),
+    };
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    command.env("SECRET", SECRETS.split(' ').nth(1).unwrap()).env("PORT", port.to_string()).kill_on_drop(true);
+    let _receiver = command.spawn().unwrap();
+    // It prints nothing, so it is ready once it accepts a connection.
+    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        Env::system().sleep(Duration::from_millis(20)).await;
+    }
+    let url = format!("http://127.0.0.1:{port}/webhooks");
+    let sources = sources(&url).replace("allow_private = true", "allow_private = true, commit = ['totals']");
+    let mut testbed = TestBed::start_for(&sources).await;
+    let settled = SettleCounter::default();
+    let parts = testbed.parts();
+    let forward = Forward::new(testbed.sources());
+    testbed.feed(testbed.drainer_on(parts.store, parts.waker, forward, Arc::new(settled.clone())));
+    let inbox = testbed.inbox();
+    for id in ["1", "2", "2", "3"] {
+        inbox.append(&incoming("shop", "shop/order/1", id, "orders/paid", testbed.env())).await.unwrap();
+    }
+    settled.until(3).await;
+    testbed.rest().await;
+    let key = Key::named("totals", "order", "shop/order/1");
+    let row = testbed.parts().store.get(&key, Duration::from_secs(5)).await.unwrap().expect("it was written");
+    assert_eq!(row.number("deliveries"), Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parsed_body_is_refused_with_the_remedy() {
+    let command = match packaged("express", None).await {
+        Ok(command) => command,
+        Err(reason) => return not_run(&reason),
+    };
+    let receiver = ReceiverProcess::start(command, SECRETS).await;
+    let env = Env::system();
+    let url = format!("{}parsed", receiver.url());
+    let forward = Forward::new(Arc::new(Sources::parse(&sources(&url)).unwrap()));
+    let context = Context::detached(FencingToken(7), Duration::from_secs(10), env.clone());
+    let sent = incoming("shop", "shop/order/1", "1", "orders/paid", &env);
+    let outcome = forward.handle(&Delivery::detached(sent, Sequence(1)), &context).await.unwrap();
+    let Outcome::Retry { error, .. } = outcome else { panic!("{outcome:?}") };
+    let expected = "the endpoint answered 500: the body was parsed before the receiver, as express.json() does";
+    assert!(error.starts_with(expected), "{error}");
+}
+
+/// `failed` is the text of the receiver's answer after an error.
+async fn remembers_applied_deliveries(postgres: Postgres, start: impl AsyncFn() -> ReceiverProcess, failed: &str) {
     let env = Env::system();
     let delivery = |id: &str, topic: &str| {
         let mut incoming = incoming("shop", "shop/order/1", id, topic, &env);
@@ -343,7 +414,7 @@ async fn restarted_postgres_receiver_remembers_applied_deliveries() {
     assert_eq!(post(&receiver, &created, 11).await, late);
 
     // A failed effect rolls back the delivery's id, but keeps its token.
-    assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry("the endpoint answered 500: error"));
+    assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry(format!("the endpoint answered 500: {failed}")));
     assert_eq!(orders().await, "orders/paid|2");
     assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "2");
     assert_eq!(postgres.psql("SELECT token FROM newest_token").await.unwrap(), "13");

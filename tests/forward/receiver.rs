@@ -79,6 +79,30 @@ pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
     Ok(command)
 }
 
+/// Returns the command of the npm package's receiver behind `framework`, or why it cannot be run. Without a database,
+/// it remembers in memory.
+pub async fn packaged(framework: &str, database: Option<&str>) -> Result<Command, String> {
+    let mut command = in_suite("receiver").await?;
+    command.env("FRAMEWORK", framework);
+    if let Some(database) = database {
+        command.env("DATABASE_URL", database);
+    }
+    Ok(command)
+}
+
+/// Returns the command of a program that `.ci/client` has built with the npm package, or why it cannot be run.
+pub async fn in_suite(name: &str) -> Result<Command, String> {
+    let built = format!("{}/../target/clients/suite/dist/{name}.js", env!("CARGO_MANIFEST_DIR"));
+    if !Path::new(&built).is_file() {
+        return Err("target/clients is missing; run .ci/client".to_owned());
+    }
+    let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
+    version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
+    let mut command = Command::new(program);
+    command.arg(built);
+    Ok(command)
+}
+
 /// Returns the command of an example in TypeScript, or why it cannot be run.
 pub async fn node(name: &str) -> Result<Command, String> {
     node_on(&example(name)).await

@@ -2,13 +2,14 @@ import type { CoreEvent } from "./core.js";
 
 /** Why a lease was not granted, was lost, or may not have been released. Each subclass calls for another reaction. */
 export class LeaseError extends Error {
-  override get name() {
-    return this.constructor.name;
-  }
+  // Written out in each class, because bundlers rename classes.
+  override name = "LeaseError";
 }
 
 /** Another holder still had the lease when the wait ended. The work was not started. Try again later. */
 export class LeaseContended extends LeaseError {
+  override name = "LeaseContended";
+
   constructor(
     message: string,
     /** The holder, as operators see it. */
@@ -21,22 +22,34 @@ export class LeaseContended extends LeaseError {
 }
 
 /** The lease was lost, and another holder may already work. Stop the work. */
-export class LeaseLost extends LeaseError {}
+export class LeaseLost extends LeaseError {
+  override name = "LeaseLost";
+}
 
 /** The caller's time (`within`) ended before the work was done. The lease was released. */
-export class LeaseOutOfTime extends LeaseError {}
+export class LeaseOutOfTime extends LeaseError {
+  override name = "LeaseOutOfTime";
+}
 
 /** DynamoDB throttles. The work was not started. Try again later and less often. */
-export class LeaseThrottled extends LeaseError {}
+export class LeaseThrottled extends LeaseError {
+  override name = "LeaseThrottled";
+}
 
 /** DynamoDB did not answer. The work was not started. */
-export class LeaseUnreachable extends LeaseError {}
+export class LeaseUnreachable extends LeaseError {
+  override name = "LeaseUnreachable";
+}
 
 /** DynamoDB did not confirm the release or commit. The work is done, but its last write may not have landed. */
-export class LeaseUnknown extends LeaseError {}
+export class LeaseUnknown extends LeaseError {
+  override name = "LeaseUnknown";
+}
 
 /** DynamoDB refuses the request, or the row cannot be read. A retry does not help. */
 export class LeaseRefused extends LeaseError {
+  override name = "LeaseRefused";
+
   constructor(
     message: string,
     readonly reason: "missing_table" | "denied" | "unreadable_row" | "refused",
@@ -46,10 +59,14 @@ export class LeaseRefused extends LeaseError {
 }
 
 /** The key, the terms, the settings or the writes are invalid. Nothing was sent. */
-export class LeaseInvalid extends LeaseError {}
+export class LeaseInvalid extends LeaseError {
+  override name = "LeaseInvalid";
+}
 
 /** A condition of the commit's writes did not hold. Nothing was written. */
 export class NotCommitted extends LeaseError {
+  override name = "NotCommitted";
+
   constructor(
     message: string,
     /** The numbers of the writes whose conditions did not hold, from 0. */

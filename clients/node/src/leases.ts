@@ -186,9 +186,14 @@ export class Leases {
   }
 
   async #granted(key: string, { length, wait, within, signal, renew = true }: Terms & { renew?: boolean }) {
-    signal?.throwIfAborted();
+    const start = {
+      leaseMs: millis("length", length),
+      waitMs: millis("wait", wait),
+      withinMs: millis("within", within),
+      renew,
+    };
     const send = await (this.#send ??= this.#sender());
-    const start = { leaseMs: millis(length), waitMs: millis(wait), withinMs: millis(within), renew };
+    signal?.throwIfAborted();
     const machine = new Machine(this.#core, send, key, start);
     let isGranted = false;
     const abort = () => (isGranted ? machine.abort(signal!.reason) : machine.abandon(signal!.reason));
@@ -206,8 +211,10 @@ export class Leases {
       const end = await Promise.race([work(lease), machine.lost()]);
       return await end();
     } catch (failed) {
-      // The caller gets the work's error, which matters more than an error of the release.
-      if (!machine.isOver) await lease.release().catch(() => {});
+      // The caller gets the work's error, which matters more than an error of the release. If the caller's time has
+      // ended, the core already releases the lease.
+      if (!machine.error && !machine.isOver) await lease.release().catch(() => {});
+      await machine.ended();
       throw failed;
     }
   }
@@ -218,8 +225,8 @@ function program(): string {
 }
 
 /** Returns whole milliseconds, as the core takes them. */
-function millis(time: number | undefined): number | undefined {
+function millis(term: string, time: number | undefined): number | undefined {
   if (time === undefined) return undefined;
-  if (Number.isNaN(time)) throw new LeaseInvalid("a time in milliseconds is not a number");
+  if (!(time >= 0)) throw new LeaseInvalid(`the term ${term} must be a number of milliseconds, not ${time}`);
   return Math.min(Math.floor(time), Number.MAX_SAFE_INTEGER);
 }

@@ -19,6 +19,8 @@ export class Machine {
   readonly #session: CoreSession;
   readonly #sent = new Map<number, AbortController>();
   readonly #watchers: ((error: LeaseError) => void)[] = [];
+  readonly #ended: Promise<void>;
+  #resolveEnded = () => {};
   #commands: Promise<unknown> = Promise.resolve();
   #writes: TransactWriteItem[] = [];
   #waiter: Waiter | undefined;
@@ -35,6 +37,7 @@ export class Machine {
     start: object,
   ) {
     this.#session = client.start({ key, ...start });
+    this.#ended = new Promise((resolve) => (this.#resolveEnded = resolve));
   }
 
   /** Aborted once the lease is lost, or the caller gives up. */
@@ -60,6 +63,11 @@ export class Machine {
     // Whoever lost the race against the work need not handle it.
     lost.catch(() => {});
     return lost;
+  }
+
+  /** Resolves once the session is over: nothing more is sent. */
+  ended(): Promise<void> {
+    return this.#ended;
   }
 
   /** Begins the session, and returns its first event. */
@@ -136,8 +144,8 @@ export class Machine {
     for (const call of calls) void this.#call(call);
     if (wake !== null && !over) {
       this.#timer = setTimeout(() => this.#step(), wake);
-      // A lease that nobody waits for does not keep the process alive.
-      if (!this.#waiter && !this.#isAbandoned) this.#timer.unref();
+      // A lease whose holder waits for nothing does not keep the process alive.
+      if (!this.#waiter && !this.#isAbandoned && !this.#error) this.#timer.unref();
     }
   }
 
@@ -170,5 +178,6 @@ export class Machine {
     for (const abort of this.#sent.values()) abort.abort();
     this.#session.end();
     this.onEnd();
+    this.#resolveEnded();
   }
 }
