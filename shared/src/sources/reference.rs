@@ -67,7 +67,7 @@ pub enum Absent {
 
 pub const NAME: &str = "^[a-z0-9_-]{1,64}$";
 
-const fn pattern(name: &'static str, regex: &'static str, refused: &'static [&'static str]) -> FieldPattern {
+pub(crate) const fn pattern(name: &'static str, regex: &'static str, refused: &'static [&'static str]) -> FieldPattern {
     FieldPattern { name, about: "", regex, refused, is_secret: false }
 }
 
@@ -110,7 +110,7 @@ pub(crate) const SIGNING_KEY: FieldPattern = secret("^whsec_.", &["secret"]);
 pub(crate) const ORIGIN_SECRET: FieldPattern = secret(".{32}", &["short"]);
 
 impl FieldPattern {
-    const fn about(self, about: &'static str) -> Self {
+    pub(crate) const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
     }
 }
