@@ -30,7 +30,10 @@ fn lines(text: &Text) -> Vec<String> {
 }
 
 fn is_secret(name: &str) -> bool {
-    tables().iter().flat_map(|table| &table.fields).any(|field| field.name == name && field.is_secret())
+    tables()
+        .iter()
+        .flat_map(|table| &table.fields)
+        .any(|field| field.name == name && field.pattern().is_some_and(|pattern| pattern.is_secret))
 }
 
 /// Hides the path and query of a destination's URL, because both can contain secrets.

@@ -46,6 +46,8 @@ pub enum FieldForm {
 #[derive(Debug, Clone, Copy)]
 pub struct FieldPattern {
     pub name: &'static str,
+    /// The form in words, for the reference page. Empty if the name says it.
+    pub about: &'static str,
     /// A regular expression for editors. The expression may accept more than the parser, but never less.
     pub regex: &'static str,
     /// Texts that neither the parser nor the expression accepts.
@@ -65,28 +67,34 @@ pub enum Absent {
 
 pub const NAME: &str = "^[a-z0-9_-]{1,64}$";
 
-const fn pattern(name: &'static str, regex: &'static str, refused: &'static [&'static str]) -> FieldPattern {
-    FieldPattern { name, regex, refused, is_secret: false }
+pub(crate) const fn pattern(name: &'static str, regex: &'static str, refused: &'static [&'static str]) -> FieldPattern {
+    FieldPattern { name, about: "", regex, refused, is_secret: false }
 }
 
 const fn secret(regex: &'static str, refused: &'static [&'static str]) -> FieldPattern {
-    FieldPattern { name: "text", regex, refused, is_secret: true }
+    FieldPattern { is_secret: true, ..pattern("text", regex, refused) }
 }
 
 pub(crate) const ANY: FieldPattern = pattern("text", "", &[]);
 pub(crate) const NOT_EMPTY: FieldPattern = pattern("text", ".", &[""]);
-pub(crate) const DURATION: FieldPattern = pattern("duration", r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$", &["soon"]);
+pub(crate) const DURATION: FieldPattern = pattern("duration", r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$", &["soon"])
+    .about("a text of numbers and units: `\"500ms\"`, `\"10s\"`, `\"5m\"`, `\"1h 30m\"`");
 pub(crate) const RATE: FieldPattern =
-    pattern("rate", r"^\s*\+?0*([1-9][0-9]{0,2}|1000)\s*/\s*(s|min|h)\s*$", &["5", "0/s", "1001/s", "5/day"]);
-pub(crate) const HEADER: FieldPattern = pattern("header", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", &["", "x y"]);
+    pattern("rate", r"^\s*\+?0*([1-9][0-9]{0,2}|1000)\s*/\s*(s|min|h)\s*$", &["5", "0/s", "1001/s", "5/day"])
+        .about("a text: a number from 1 to 1000, a slash, and `s`, `min` or `h`");
+pub(crate) const HEADER: FieldPattern =
+    pattern("header", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", &["", "x y"]).about("a header's name, in any case");
 pub(crate) const PLACE: FieldPattern =
-    pattern("place", r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$", &["", "x y", "event/type"]);
+    pattern("place", r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$", &["", "x y", "event/type"])
+        .about("a header's name or, starting with a slash, a JSON pointer into the body: `\"/order/id\"`");
 pub(crate) const TEMPLATE: FieldPattern = pattern(
     "template",
     r"^([^{}]*\{([^{}:]+:)?(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
     &["{order}", "orders"],
-);
-pub(crate) const TOPIC: FieldPattern = pattern("topic", r"^\S(.*\S)?$", &["", " orders/*", "orders/* "]);
+)
+.about("a text with [fields in braces](sources.md#entity-what-order-is-kept-for)");
+pub(crate) const TOPIC: FieldPattern = pattern("topic", r"^\S(.*\S)?$", &["", " orders/*", "orders/* "])
+    .about("a topic as the provider writes it, in which `*` stands for any text or none: `\"orders/*\"`");
 pub(crate) const URL: FieldPattern =
     pattern("URL", "^[Hh][Tt][Tt][Pp][Ss]?://.", &["example.com", "ftp://example.com/"]);
 pub(crate) const FUNCTION: FieldPattern = pattern(
@@ -100,6 +108,12 @@ pub(crate) const TABLE_NAME: FieldPattern = pattern("table", "^[A-Za-z0-9_.-]{3,
 pub(crate) const SECRET: FieldPattern = secret(".", &[""]);
 pub(crate) const SIGNING_KEY: FieldPattern = secret("^whsec_.", &["secret"]);
 pub(crate) const ORIGIN_SECRET: FieldPattern = secret(".{32}", &["short"]);
+
+impl FieldPattern {
+    pub(crate) const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+}
 
 /// Returns the table of one source.
 pub fn source() -> ReferenceTable {
@@ -125,8 +139,11 @@ impl ReferenceField {
         }
     }
 
-    pub fn is_secret(&self) -> bool {
-        matches!(self.form, FieldForm::Text(pattern) | FieldForm::OneOrMore(pattern) if pattern.is_secret)
+    pub fn pattern(&self) -> Option<FieldPattern> {
+        match self.form {
+            FieldForm::Text(pattern) | FieldForm::OneOrMore(pattern) => Some(pattern),
+            _ => None,
+        }
     }
 }
 

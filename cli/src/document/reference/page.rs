@@ -2,14 +2,23 @@
 
 use std::fmt::Write;
 
-use webhook_serializer::sources::reference::{Absent, FieldForm, ReferenceField, ReferenceTable, tables};
+use webhook_serializer::sources::reference::{Absent, FieldForm, FieldPattern, ReferenceField, ReferenceTable, tables};
 
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
-    for table in tables() {
-        section(&table, &mut page);
+    let tables = tables();
+    for table in &tables {
+        section(table, &mut page);
     }
-    page.push_str(FOOT);
+    page.push_str("\n## Forms\n\n| form | is |\n|---|---|\n");
+    let patterns = tables.iter().flat_map(|table| &table.fields).filter_map(ReferenceField::pattern);
+    let mut listed: Vec<&str> = Vec::new();
+    for FieldPattern { name, about, .. } in patterns {
+        if !about.is_empty() && !listed.contains(&name) {
+            let _ = writeln!(page, "| {name} | {about} |");
+            listed.push(name);
+        }
+    }
     page
 }
 
@@ -28,19 +37,6 @@ Editors can complete and check the document by [sources.schema.json](sources.sch
 In JSON, a field names it: `"$schema": "docs/sources.schema.json"`. Outside this repository, `serializer check --schema >sources.schema.json` writes the file.
 
 A document has at most 4 KB in an SSM parameter, 8 KB with the tier Advanced, and 64 KB in a Secrets Manager secret.
-"#;
-
-const FOOT: &str = r#"
-## Forms
-
-| form | is |
-|---|---|
-| duration | a text of numbers and units: `"500ms"`, `"10s"`, `"5m"`, `"1h 30m"` |
-| rate | a text: a number from 1 to 1000, a slash, and `s`, `min` or `h` |
-| header | a header's name, in any case |
-| place | a header's name or, starting with a slash, a JSON pointer into the body: `"/order/id"` |
-| topic | a topic as the provider writes it, in which `*` stands for any text or none: `"orders/*"` |
-| template | a text with [fields in braces](sources.md#entity-what-order-is-kept-for) |
 "#;
 
 fn section(table: &ReferenceTable, page: &mut String) {
