@@ -33,8 +33,7 @@ use webhook_serializer::{
         },
         maintain::{
             self, AdvancePosition, BegunRestore, ExpireAgain, ExtendRetention, ForceAcquired, Forget, KeepForever,
-            ListJob, LoggedCommand, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart,
-            RestoreRecord, SweepTurn,
+            ListJob, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart, RestoreRecord, SweepTurn,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},

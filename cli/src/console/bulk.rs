@@ -7,7 +7,7 @@ use std::sync::{
 
 use webhook_serializer::operator::Operator;
 
-use crate::operations::{self, Effect, OperationTarget, Verb};
+use crate::verbs::{OperationTarget, Report, redrive::REDRIVE};
 
 const KEPT: usize = 16;
 
@@ -74,19 +74,19 @@ impl Works {
 
 impl BulkOperation {
     async fn run(self: Arc<Self>, operator: Operator, targets: Vec<OperationTarget>) {
-        let done = operations::run(Verb::Redrive, &operator, &targets, |_, outcome| {
-            if outcome.effect == Effect::Done {
+        let mut report = |_: &OperationTarget, report: Report| {
+            if report.effect.is_done() {
                 self.back.fetch_add(1, Relaxed);
             } else {
                 self.not.fetch_add(1, Relaxed);
                 let mut log = self.log();
                 if log.failures.len() < LISTED {
-                    log.failures.push(outcome.sentence);
+                    log.failures.push(report.sentence);
                 }
             }
             !self.stop.load(Relaxed)
-        });
-        let done = done.await;
+        };
+        let done = REDRIVE.run(&operator, &targets, &mut report).await;
         let left = self.total - self.back.load(Relaxed) - self.not.load(Relaxed);
         self.log().ended = Some(match done {
             Ok(()) if left == 0 => "Done.".to_owned(),

@@ -6,7 +6,6 @@ use crate::protocol::{
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
-    maintain::LoggedCommand,
     receipt::Receipt,
     state::EntityState,
     table::Row,
@@ -122,8 +121,7 @@ impl Operator {
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let entity = parked.delivery.entity();
         let sequence = Some(parked.sequence);
-        self.act(entity, LoggedCommand::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into())
-            .await
+        self.act(entity, "discard", sequence, self.remove_parked(parked), |()| "removed for good".into()).await
     }
 
     async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {
