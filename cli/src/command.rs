@@ -9,65 +9,102 @@ use webhook_serializer::{
     InvalidKind, LeaseError, QueueError, StoreError, jobs::TickError, operator::OperatorError, scheduler, worker,
 };
 
-use crate::{
-    commands::{
-        look::Look,
-        mend::Mend,
-        setup::SetUp,
-        tryout::{TryOut, local::OwnProject},
+use crate::commands::{
+    self,
+    look::{audit, jobs, list, listen, show, status},
+    mend::{erase, lease, restore},
+    setup::{check, doctor, source},
+    tryout::{
+        local::{self, OwnProject},
+        send, sign, verify,
     },
+};
+use crate::{
     output::complain,
     stack::api::Refusal,
+    verbs::{self, VERBS, Verb},
 };
 
 /// Serializes webhooks by order, and operates deployments.
 ///
 /// The webhooks of one order are handled one after the other. Every command names an order by its key, such as
 /// shopify/order/450789469.
-#[derive(Parser)]
+#[derive(Debug, Parser)]
 #[command(name = "serializer", version, max_term_width = 100)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    #[command(flatten)]
-    TryOut(TryOut),
-    #[command(flatten)]
-    Look(Look),
-    #[command(flatten)]
-    Mend(Mend),
-    #[command(flatten)]
-    SetUp(SetUp),
+    /// Run everything on this machine: tables, queue, webhook endpoint, workers
+    Local(local::Local),
+    /// Post sample webhooks, freshly signed
+    Send(send::Send),
+    /// Check a webhook's signature, and say why it is wrong
+    Verify(verify::Verify),
+    /// Print the signed headers that a sender would send with a body
+    Sign(sign::Sign),
+    /// Count waiting and parked deliveries and blocked orders, by source and error
+    Status(status::Status),
+    /// List orders with their state, why they wait, and the next command
+    List(list::List),
+    /// Show an order, one of its deliveries, or what operators did to it
+    Show(show::Show),
+    /// Print events as they happen, or post each accepted delivery to a URL, such as one on this machine
+    Listen(listen::Listen),
+    /// Serve these views and actions for the browser
+    Console(commands::look::console::Console),
+    /// Check by the receipts that deliveries were settled in order, and none was applied twice
+    Audit(audit::Audit),
+    /// Delete all stored data of an order
+    Erase(erase::Erase),
+    /// Show leases, run a program under a lease, or end a lease by force
+    Lease(lease::Lease),
+    /// List the jobs, or run one now
+    Jobs(jobs::Jobs),
+    /// Add, change, try and remove sources: the senders in the sources document
+    Source(source::Sources),
+    /// Check a sources document, as the functions do when they read it
+    Check(check::Check),
+    /// Check a deployment, and print how to fix each problem
+    Doctor(doctor::Doctor),
+    /// Make tables usable again after a restore from a backup
+    Restore(restore::Restore),
 }
 
-/// The groups of the command's help.
-const GROUPS: [(&str, fn(clap::Command) -> clap::Command); 4] = [
-    ("Try", TryOut::augment_subcommands),
-    ("Look", Look::augment_subcommands),
-    ("Mend", Mend::augment_subcommands),
-    ("Set up", SetUp::augment_subcommands),
+/// The groups of the command's help, with their verbs and their other commands.
+static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
+    ("Try", &[], &["local", "send", "verify", "sign"]),
+    ("Look", &[], &["status", "list", "show", "listen", "console", "audit", "jobs"]),
+    ("Mend", &VERBS, &["erase", "lease", "restore"]),
+    ("Set up", &[], &["source", "check", "doctor"]),
 ];
+
+fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    verbs.iter().filter(|verb| verb.subcommand.is_some()).map(|verb| verb.name).chain(others.iter().copied())
+}
 
 const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
 With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.";
 
 fn grouped() -> clap::Command {
+    let command = Arguments::command().subcommands(VERBS.iter().filter_map(|verb| verb.command()));
     let mut groups = String::new();
-    for (name, augment) in GROUPS {
+    for (name, verbs, others) in &GROUPS {
         let _ = writeln!(groups, "{}", style(format_args!("{name}:")).bold().underlined());
-        for command in augment(clap::Command::new(name)).get_subcommands() {
-            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(groups, "  {}  {about}", style(format_args!("{:8}", command.get_name())).bold());
+        for name in group(verbs, others) {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(groups, "  {}  {about}", style(format_args!("{name:8}")).bold());
         }
         groups.push('\n');
     }
     let template =
         format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{FOOTER}\n");
-    Arguments::command().help_template(template)
+    command.help_template(template)
 }
 
 /// The largest number of threads for handlers. A handler that hangs keeps its thread, and in each of many workers the
@@ -148,12 +185,12 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         let error = format!("--local takes its URL after `=`; use: --local={url}");
         grouped().error(ErrorKind::ValueValidation, error).exit();
     }
-    let arguments = Arguments::from_arg_matches(&grouped().get_matches());
-    let done = match arguments.unwrap_or_else(|error| error.exit()).command {
-        Command::TryOut(command) => command.run(own).await,
-        Command::Look(command) => command.run().await,
-        Command::Mend(command) => command.run().await,
-        Command::SetUp(command) => command.run().await,
+    let matches = grouped().get_matches();
+    let done = match verbs::parse(&matches) {
+        Some(verb) => verb.unwrap_or_else(|error| error.exit()).await,
+        None => {
+            run_command(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command, own).await
+        }
     };
     match done {
         Ok(code) => code,
@@ -167,6 +204,28 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
             }
             code
         }
+    }
+}
+
+async fn run_command(command: Command, own: Option<OwnProject>) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Local(local) => local.run(own).await,
+        Command::Check(check) => check.run(),
+        Command::Source(source) => source.run().await,
+        Command::Send(send) => send.run().await,
+        Command::Verify(verify) => verify.run().await,
+        Command::Sign(sign) => sign.run(),
+        Command::Status(status) => status.run().await,
+        Command::List(list) => list.run().await,
+        Command::Console(console) => console.run().await,
+        Command::Show(show) => show.run().await,
+        Command::Listen(listen) => listen.run().await,
+        Command::Lease(lease) => lease.run().await,
+        Command::Erase(erase) => erase.run().await,
+        Command::Restore(restore) => restore.run().await,
+        Command::Jobs(jobs) => jobs.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
+        Command::Audit(audit) => audit.run().await,
     }
 }
 
@@ -184,10 +243,19 @@ fn lacks_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn command_line_definition_is_valid() {
-        super::Arguments::command().debug_assert();
+        super::grouped().debug_assert();
+    }
+
+    #[test]
+    fn each_command_is_listed_in_exactly_one_help_group() {
+        let mut grouped: Vec<&str> =
+            super::GROUPS.iter().flat_map(|(_, verbs, others)| super::group(verbs, others)).collect();
+        grouped.sort_unstable();
+        let command = super::grouped();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        verbs.sort_unstable();
+        assert_eq!(grouped, verbs);
     }
 }

@@ -17,7 +17,7 @@ mod skip;
 
 use std::{pin::Pin, process::ExitCode};
 
-use clap::{ArgMatches, Args, FromArgMatches, Subcommand, error::ErrorKind};
+use clap::{ArgMatches, Args};
 use futures_util::future::BoxFuture;
 use webhook_serializer::{
     operator::{Operator, OperatorError},
@@ -113,6 +113,13 @@ impl Verb {
         std::ptr::eq(self, other)
     }
 
+    /// Returns the verb's subcommand, as clap shows and parses it.
+    pub fn command(&self) -> Option<clap::Command> {
+        let VerbSubcommand { about, details, augment, .. } = self.subcommand.as_ref()?;
+        let command = augment(clap::Command::new(self.name));
+        Some(command.about(*about).long_about(None).after_help(*details))
+    }
+
     pub fn takes_deliveries(&self) -> bool {
         !matches!(self.act, Act::Order(_))
     }
@@ -164,7 +171,7 @@ impl Verb {
     }
 }
 
-type Running = Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>;
+pub type Running = Pin<Box<dyn Future<Output = anyhow::Result<ExitCode>>>>;
 
 /// The arguments of a verb's subcommand, which run it.
 pub trait VerbArguments: Args {
@@ -188,49 +195,11 @@ impl VerbSubcommand {
     }
 }
 
-/// One of the [`VERBS`] with its arguments, as clap parses a subcommand.
-pub struct VerbCommand(Running);
-
-impl VerbCommand {
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
-        self.0.await
-    }
-}
-
-fn subcommands() -> impl Iterator<Item = (&'static Verb, &'static VerbSubcommand)> {
-    VERBS.iter().filter_map(|verb| Some((*verb, verb.subcommand.as_ref()?)))
-}
-
-impl FromArgMatches for VerbCommand {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let found = matches.subcommand().and_then(|(name, arguments)| {
-            let (verb, subcommand) = subcommands().find(|(verb, _)| verb.name == name)?;
-            Some((subcommand.parse)(verb, arguments))
-        });
-        found.unwrap_or_else(|| Err(clap::Error::new(ErrorKind::InvalidSubcommand))).map(Self)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Self::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
-impl Subcommand for VerbCommand {
-    fn augment_subcommands(command: clap::Command) -> clap::Command {
-        subcommands().fold(command, |command, (verb, subcommand)| {
-            let own = (subcommand.augment)(clap::Command::new(verb.name));
-            command.subcommand(own.about(subcommand.about).long_about(None).after_help(subcommand.details))
-        })
-    }
-
-    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
-        Self::augment_subcommands(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        subcommands().any(|(verb, _)| verb.name == name)
-    }
+/// Parses the arguments of a verb's subcommand. Returns `None` for another subcommand.
+pub fn parse(matches: &ArgMatches) -> Option<Result<Running, clap::Error>> {
+    let (name, arguments) = matches.subcommand()?;
+    let verb = VERBS.iter().find(|verb| verb.name == name)?;
+    Some((verb.subcommand.as_ref()?.parse)(verb, arguments))
 }
 
 #[cfg(test)]

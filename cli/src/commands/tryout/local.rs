@@ -581,11 +581,6 @@ fn stopping(at_work: &[String]) -> String {
 mod tests {
     use clap::Parser;
 
-    use crate::{
-        command::{Arguments, Command},
-        commands::tryout::TryOut,
-    };
-
     #[test]
     fn stop_message_names_orders_with_running_handlers() {
         let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
@@ -617,15 +612,15 @@ mod tests {
     fn printed_command_lines_can_be_parsed() {
         for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
             for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), "shopify")] {
-                Arguments::try_parse_from(line.split(' ')).unwrap();
+                crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
             }
         }
     }
 
     #[tokio::test]
     async fn jobs_option_without_scheduler_is_refused() {
-        let asked = Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
-        let Command::TryOut(TryOut::Local(local)) = asked.expect("it is well formed").command else { panic!("local") };
+        let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
+        let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
         let error = local.run(None).await.expect_err("there is none");
         assert!(error.to_string().contains("--jobs also needs --scheduler"), "{error}");
     }
