@@ -68,15 +68,17 @@ pub struct Verb {
 
 /// Runs a verb. After an error, the operation may have taken effect.
 pub enum Act {
-    Order(for<'a> fn(&'a Operator, &'a EntityKey) -> BoxFuture<'a, Result<Report, OperatorError>>),
-    Delivery(for<'a> fn(&'a Operator, &'a EntityKey, Sequence) -> BoxFuture<'a, Result<Report, OperatorError>>),
+    Order(for<'a> fn(&'a Operator, &'a EntityKey) -> Acting<'a, Report>),
+    Delivery(for<'a> fn(&'a Operator, &'a EntityKey, Sequence) -> Acting<'a, Report>),
     /// Changes parked deliveries, each order's in sequence.
     Parked {
-        act: for<'a> fn(&'a Operator, &'a [OperationTarget], Reporter<'a>) -> BoxFuture<'a, Result<(), OperatorError>>,
+        act: for<'a> fn(&'a Operator, &'a [OperationTarget], Reporter<'a>) -> Acting<'a, ()>,
         /// Returns what an operator should know about these deliveries. The number is the retention in days.
         note: fn(&ParkedSelection, u64) -> Option<String>,
     },
 }
+
+type Acting<'a, T> = BoxFuture<'a, Result<T, OperatorError>>;
 
 /// Gets the report of each target. The run ends once it returns false.
 pub type Reporter<'a> = &'a mut (dyn FnMut(&OperationTarget, Report) -> bool + Send);
