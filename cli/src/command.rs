@@ -12,14 +12,18 @@ use webhook_serializer::{
 use crate::commands::{
     self,
     look::{audit, jobs, list, listen, show, status},
-    mend::{discard, erase, hold, lease, redrive, restore, resume, retry, rewind, skip},
+    mend::{erase, lease, restore},
     setup::{check, doctor, source},
     tryout::{
         local::{self, OwnProject},
         send, sign, verify,
     },
 };
-use crate::{output::complain, stack::api::Refusal};
+use crate::{
+    output::complain,
+    stack::api::Refusal,
+    verbs::{self, VERBS, Verb},
+};
 
 /// Serializes webhooks by order, and operates deployments.
 ///
@@ -54,20 +58,6 @@ pub(crate) enum Command {
     Console(commands::look::console::Console),
     /// Check by the receipts that deliveries were settled in order, and none was applied twice
     Audit(audit::Audit),
-    /// Let orders continue that are blocked or on hold: one or many
-    Resume(resume::Resume),
-    /// Start the next attempt of failed deliveries now: one or many
-    Retry(retry::Retry),
-    /// Park the next delivery of an order, and continue with the one behind it: one or many
-    Skip(skip::Skip),
-    /// Append parked deliveries again, at the end of their orders: one or many
-    Redrive(redrive::Redrive),
-    /// Remove parked deliveries for good: one or many
-    Discard(discard::Discard),
-    /// Run applied deliveries again, in order, before all waiting deliveries
-    Rewind(rewind::Rewind),
-    /// Put an order on hold: webhooks wait, and no handler starts
-    Hold(hold::Hold),
     /// Delete all stored data of an order
     Erase(erase::Erase),
     /// Show leases, run a program under a lease, or end a lease by force
@@ -84,26 +74,31 @@ pub(crate) enum Command {
     Restore(restore::Restore),
 }
 
-const GROUPS: [(&str, &[&str]); 4] = [
-    ("Try", &["local", "send", "verify", "sign"]),
-    ("Look", &["status", "list", "show", "listen", "console", "audit", "jobs"]),
-    ("Mend", &["resume", "retry", "skip", "redrive", "discard", "rewind", "hold", "erase", "lease", "restore"]),
-    ("Set up", &["source", "check", "doctor"]),
+/// The groups of the command's help, with their verbs and their other commands.
+static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
+    ("Try", &[], &["local", "send", "verify", "sign"]),
+    ("Look", &[], &["status", "list", "show", "listen", "console", "audit", "jobs"]),
+    ("Mend", &VERBS, &["erase", "lease", "restore"]),
+    ("Set up", &[], &["source", "check", "doctor"]),
 ];
+
+fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'static str> {
+    verbs.iter().filter(|verb| verb.subcommand.is_some()).map(|verb| verb.name).chain(others.iter().copied())
+}
 
 const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
 With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.";
 
 fn grouped() -> clap::Command {
-    let command = Arguments::command();
+    let command = Arguments::command().subcommands(VERBS.iter().filter_map(|verb| verb.command()));
     let mut groups = String::new();
-    for (name, verbs) in GROUPS {
+    for (name, verbs, others) in &GROUPS {
         let _ = writeln!(groups, "{}", style(format_args!("{name}:")).bold().underlined());
-        for verb in verbs {
-            let about = command.find_subcommand(verb).and_then(clap::Command::get_about);
+        for name in group(verbs, others) {
+            let about = command.find_subcommand(name).and_then(clap::Command::get_about);
             let about = about.map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(groups, "  {}  {about}", style(format_args!("{verb:8}")).bold());
+            let _ = writeln!(groups, "  {}  {about}", style(format_args!("{name:8}")).bold());
         }
         groups.push('\n');
     }
@@ -190,32 +185,12 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         let error = format!("--local takes its URL after `=`; use: --local={url}");
         grouped().error(ErrorKind::ValueValidation, error).exit();
     }
-    let arguments = Arguments::from_arg_matches(&grouped().get_matches());
-    let done = match arguments.unwrap_or_else(|error| error.exit()).command {
-        Command::Local(local) => local.run(own).await,
-        Command::Check(check) => check.run(),
-        Command::Source(source) => source.run().await,
-        Command::Send(send) => send.run().await,
-        Command::Verify(verify) => verify.run().await,
-        Command::Sign(sign) => sign.run(),
-        Command::Status(status) => status.run().await,
-        Command::List(list) => list.run().await,
-        Command::Console(console) => console.run().await,
-        Command::Show(show) => show.run().await,
-        Command::Listen(listen) => listen.run().await,
-        Command::Redrive(redrive) => redrive.run().await,
-        Command::Discard(discard) => discard.run().await,
-        Command::Hold(hold) => hold.run().await,
-        Command::Resume(resume) => resume.run().await,
-        Command::Retry(retry) => retry.run().await,
-        Command::Skip(skip) => skip.run().await,
-        Command::Rewind(rewind) => rewind.run().await,
-        Command::Lease(lease) => lease.run().await,
-        Command::Erase(erase) => erase.run().await,
-        Command::Restore(restore) => restore.run().await,
-        Command::Jobs(jobs) => jobs.run().await,
-        Command::Doctor(doctor) => doctor.run().await,
-        Command::Audit(audit) => audit.run().await,
+    let matches = grouped().get_matches();
+    let done = match verbs::parse(&matches) {
+        Some(verb) => verb.unwrap_or_else(|error| error.exit()).await,
+        None => {
+            run_command(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command, own).await
+        }
     };
     match done {
         Ok(code) => code,
@@ -229,6 +204,28 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
             }
             code
         }
+    }
+}
+
+async fn run_command(command: Command, own: Option<OwnProject>) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Local(local) => local.run(own).await,
+        Command::Check(check) => check.run(),
+        Command::Source(source) => source.run().await,
+        Command::Send(send) => send.run().await,
+        Command::Verify(verify) => verify.run().await,
+        Command::Sign(sign) => sign.run(),
+        Command::Status(status) => status.run().await,
+        Command::List(list) => list.run().await,
+        Command::Console(console) => console.run().await,
+        Command::Show(show) => show.run().await,
+        Command::Listen(listen) => listen.run().await,
+        Command::Lease(lease) => lease.run().await,
+        Command::Erase(erase) => erase.run().await,
+        Command::Restore(restore) => restore.run().await,
+        Command::Jobs(jobs) => jobs.run().await,
+        Command::Doctor(doctor) => doctor.run().await,
+        Command::Audit(audit) => audit.run().await,
     }
 }
 
@@ -246,18 +243,17 @@ fn lacks_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     #[test]
     fn command_line_definition_is_valid() {
-        super::Arguments::command().debug_assert();
+        super::grouped().debug_assert();
     }
 
     #[test]
     fn each_command_is_listed_in_exactly_one_help_group() {
-        let mut grouped: Vec<&str> = super::GROUPS.iter().flat_map(|(_, verbs)| verbs.iter().copied()).collect();
+        let mut grouped: Vec<&str> =
+            super::GROUPS.iter().flat_map(|(_, verbs, others)| super::group(verbs, others)).collect();
         grouped.sort_unstable();
-        let command = super::Arguments::command();
+        let command = super::grouped();
         let mut verbs: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
         verbs.sort_unstable();
         assert_eq!(grouped, verbs);

@@ -15,6 +15,6 @@ pub mod tryout;
 
 use serializer::say;
 
-fn print_json(value: &serde_json::Value) {
+pub fn print_json(value: &serde_json::Value) {
     say!("{value}");
 }

@@ -1,7 +1,6 @@
 //! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 only and uses the command's AWS
 //! credentials.
 
-mod actions;
 mod bulk;
 mod frame;
 mod guard;

@@ -5,7 +5,7 @@ mod erase;
 mod hold;
 mod pass;
 mod past;
-mod put_back;
+mod redrive;
 mod restore;
 mod rewind;
 mod single;
@@ -18,7 +18,7 @@ pub use erase::Erased;
 pub use hold::StateChange;
 pub use pass::{Estimate, Pass, ReadCost};
 pub use past::{Past, SettledPage};
-pub use put_back::PutBack;
+pub use redrive::Redriven;
 pub use restore::{JobReport, Newest, RESTORED, RestoreFindings, RestoreReport, Restored};
 pub use rewind::{RewindOutcome, Rewinding, as_before};
 pub use single::{Content, LOOKS_BACK, Single};
@@ -39,7 +39,7 @@ use crate::{
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
-        maintain::{ExpireAgain, LoggedCommand, MarkRedrive, Reason, RedriveMarked, Remove},
+        maintain::{ExpireAgain, MarkRedrive, Reason, RedriveMarked, Remove},
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
         table::{InvalidKind, Key, Row, TableName},
@@ -82,6 +82,9 @@ pub enum OperatorError {
     /// delivery with this outcome. The delivery is not parked any more.
     #[error("the delivery was settled as {0}, not parked; nothing was redriven")]
     DecidedOtherwise(Settlement),
+    /// The delivery was not redriven, because an earlier one of its entity is undecided.
+    #[error("an earlier delivery of its order is not settled yet")]
+    Behind,
     /// The delivery was redriven, discarded or erased after it was read.
     #[error("the delivery is no longer parked; nothing was redriven")]
     NotParked,
@@ -318,7 +321,7 @@ impl Operator {
             return Err(OperatorError::IsAJob);
         }
         let entity = parked.delivery.entity();
-        self.act(entity, LoggedCommand::Redrive, Some(parked.sequence), self.append_redriven(parked, to), outcome).await
+        self.act(entity, "redrive", Some(parked.sequence), self.append_redriven(parked, to), outcome).await
     }
 
     async fn append_redriven(&self, parked: &Parked, to: Option<&EntityKey>) -> Result<Appended, OperatorError> {
@@ -425,7 +428,7 @@ impl Operator {
             Unblocked::Unblocked(state) => format!("continues at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };
-        self.act(entity, LoggedCommand::Unblock, None, self.end_block(entity), outcome).await
+        self.act(entity, "resume", None, self.end_block(entity), outcome).await
     }
 
     async fn end_block(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {

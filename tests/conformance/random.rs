@@ -33,8 +33,8 @@ use webhook_serializer::{
         },
         maintain::{
             self, AdvancePosition, BegunRestore, Discard, ExpireAgain, ExtendRetention, ForceAcquired, Forget,
-            KeepForever, ListJob, LoggedCommand, MarkRedrive, NumbersAdvanced, Position, PositionAdvanced, Reason,
-            Remove, RemovePart, RestoreRecord, SweepTurn,
+            KeepForever, ListJob, MarkRedrive, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart,
+            RestoreRecord, SweepTurn,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},

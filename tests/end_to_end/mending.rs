@@ -2,6 +2,7 @@
 
 use tests::prelude::*;
 use webhook_serializer::{
+    StoreError,
     operator::{Content, Estimate},
     protocol::{inbox::Park, maintain::KeepForever},
 };
@@ -52,12 +53,12 @@ async fn repeated_partial_bulk_redrives_keep_arrival_order() {
                 break;
             }
             let mut done = 0;
-            let tell = |_: &EntityKey, _, became: &PutBack| {
-                assert!(matches!(became, PutBack::At(_)), "{became:?}");
+            let tell = |_: &EntityKey, _, became: &Redriven| {
+                assert!(became.is_ok(), "{became:?}");
                 done += 1;
                 done < stops_after
             };
-            operator.put_back(&list, tell).await.expect("memory answers");
+            operator.redrive_all(&list, tell).await.expect("memory answers");
             assert_eq!(done, stops_after.min(list.len()), "it stops at its limit");
         }
         works(&world).await;
@@ -76,14 +77,17 @@ async fn unreadable_delivery_stops_no_bulk_redrive() {
     let cut = Write { key: broken_row, condition: Condition::exists(a::ERROR), action: change };
     world.memory.write(&cut).await.expect("memory answers");
     let mut became = Vec::new();
-    let tell = |entity: &EntityKey, sequence, put_back: &PutBack| {
-        became.push(((entity.clone(), sequence), put_back.clone()));
+    let tell = |entity: &EntityKey, sequence, redriven: &Redriven| {
+        became.push(((entity.clone(), sequence), redriven.clone()));
         true
     };
-    world.operator().put_back(&list, tell).await.expect("the others are redriven");
-    let stays: Vec<_> = became.iter().filter(|(_, became)| became.stays()).collect();
-    assert!(matches!(&stays[..], [(one, PutBack::Unreadable(_))] if one == broken), "{became:?}");
-    assert_eq!(became.iter().filter(|(_, became)| matches!(became, PutBack::At(_))).count(), intact);
+    world.operator().redrive_all(&list, tell).await.expect("the others are redriven");
+    let stays: Vec<_> = became.iter().filter(|(_, became)| became.is_err()).collect();
+    assert!(
+        matches!(&stays[..], [(one, Err(OperatorError::Store(StoreError::Corrupt(_))))] if one == broken),
+        "{became:?}"
+    );
+    assert_eq!(became.iter().filter(|(_, became)| became.is_ok()).count(), intact);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,11 +96,11 @@ async fn killed_bulk_redrive_continues_without_repeats() {
         let mut world = parked().await;
         let all = list(&world.operator()).await;
         world.fail(Fault::Before(TableError::Invalid("gone".into())), move |call| call.request > answered);
-        let ended = world.operator().put_back(&all, |_, _, _| true).await;
+        let ended = world.operator().redrive_all(&all, |_, _, _| true).await;
         world.table = world.memory.clone();
         if ended.is_err() {
             let left = list(&world.operator()).await;
-            world.operator().put_back(&left, |_, _, _| true).await.expect("it continues");
+            world.operator().redrive_all(&left, |_, _, _| true).await.expect("it continues");
         }
         works(&world).await;
         in_order(&world.applied());
@@ -114,7 +118,7 @@ async fn concurrent_bulk_redrives_append_each_delivery_once() {
     let list = list(&world.operator()).await;
     let one = world.operator();
     let other = world.operator();
-    let (one, other) = tokio::join!(one.put_back(&list, |_, _, _| true), other.put_back(&list, |_, _, _| true));
+    let (one, other) = tokio::join!(one.redrive_all(&list, |_, _, _| true), other.redrive_all(&list, |_, _, _| true));
     assert!(one.is_ok() && other.is_ok());
     works(&world).await;
     in_order(&world.applied());
@@ -149,8 +153,8 @@ async fn bulk_redrive_stops_at_delivery_parked_but_not_settled() {
     let undecided = park_unsettled(&world, "test/a").await;
     all.insert(0, (key("test/a"), undecided));
     let mut became = Vec::new();
-    let done = operator.put_back(&all, |entity, _, what| {
-        became.push((entity.to_string(), what.stays()));
+    let done = operator.redrive_all(&all, |entity, _, what| {
+        became.push((entity.to_string(), matches!(what, Err(OperatorError::Undecided | OperatorError::Behind))));
         true
     });
     done.await.expect("memory answers");

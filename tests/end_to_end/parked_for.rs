@@ -95,8 +95,8 @@ async fn parked_delivery_expires_after_parked_retention() {
     let first_two: Vec<_> = list.iter().filter(|(order, _)| !is_third(order)).cloned().collect();
     let operator = world.operator();
     operator
-        .put_back(&first_two, |_, _, what| {
-            became.push(matches!(what, PutBack::At(_)));
+        .redrive_all(&first_two, |_, _, what| {
+            became.push(what.is_ok());
             true
         })
         .await

@@ -157,12 +157,12 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     let parked = world.operator().parked(&entity()).await.unwrap();
     let list: Vec<_> = parked.iter().map(|parked| (entity(), parked.sequence)).collect();
     let mut became = Vec::new();
-    let tell = |_: &EntityKey, _, put_back: &PutBack| {
-        became.push(put_back.clone());
+    let tell = |_: &EntityKey, _, redriven: &Redriven| {
+        became.push(redriven.clone());
         true
     };
-    world.operator().put_back(&list, tell).await.unwrap();
-    assert!(matches!(became[..], [PutBack::At(_)]), "{became:?}");
+    world.operator().redrive_all(&list, tell).await.unwrap();
+    assert!(matches!(became[..], [Ok(_)]), "{became:?}");
     let starts = Starts::default();
     world.work(&[world.drainer(recording(&starts, "none"))]).await;
     assert_eq!(world.applied().last().unwrap(), "2");

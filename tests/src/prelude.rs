@@ -42,7 +42,7 @@ pub use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Isolation, Outcome},
     jobs::{Job, JobError, Jobs, Ticker},
     leases::{Leases, Terms},
-    operator::{Erased, Operator, OperatorError, PutBack, RewindOutcome, SkipOutcome},
+    operator::{Erased, Operator, OperatorError, Redriven, RewindOutcome, SkipOutcome},
     protocol::{
         delivery::{Age, Delivery, Envelope, Incoming},
         entity::{DeliveryId, EntityKey, FencingToken, Sequence, SourceName},

@@ -1,14 +1,5 @@
-//! The commands that stop, continue, repeat or remove orders and deliveries.
+//! The commands that erase orders, end leases and repair tables. The other commands of this group are verbs.
 
-mod choice;
-pub mod discard;
 pub mod erase;
-pub mod hold;
 pub mod lease;
-pub mod redrive;
 pub mod restore;
-pub mod resume;
-pub mod retry;
-pub mod rewind;
-mod run;
-pub mod skip;

@@ -44,14 +44,19 @@ impl Author {
     }
 }
 
-impl RequiredReason {
-    pub fn reason(&self) -> Reason {
+/// The options from which a command gets its reason.
+pub trait ReasonOptions: Args {
+    fn reason(&self) -> Reason;
+}
+
+impl ReasonOptions for RequiredReason {
+    fn reason(&self) -> Reason {
         self.by.reason(&self.why)
     }
 }
 
-impl OptionalReason {
-    pub fn reason(&self) -> Reason {
+impl ReasonOptions for OptionalReason {
+    fn reason(&self) -> Reason {
         self.by.reason(&self.why)
     }
 }

@@ -1,13 +1,13 @@
 //! Runs bulk redrives in the background while a page shows their progress.
 
 use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    Arc, Mutex, MutexGuard,
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use webhook_serializer::operator::Operator;
 
-use crate::operations::{self, Effect, OperationTarget, Verb};
+use crate::verbs::{OperationTarget, Report, redrive::REDRIVE};
 
 const KEPT: usize = 16;
 
@@ -18,19 +18,11 @@ pub(super) struct BulkOperation {
     pub(super) id: String,
     pub(super) total: usize,
     pub(super) why: String,
-    back: AtomicUsize,
-    not: AtomicUsize,
     stop: AtomicBool,
-    log: Mutex<BulkLog>,
+    progress: Mutex<Progress>,
 }
 
-#[derive(Debug, Default)]
-struct BulkLog {
-    failures: Vec<String>,
-    ended: Option<String>,
-}
-
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
     pub(super) back: usize,
     pub(super) not: usize,
@@ -53,10 +45,8 @@ impl Works {
             id,
             total: targets.len(),
             why,
-            back: AtomicUsize::new(0),
-            not: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            log: Mutex::default(),
+            progress: Mutex::default(),
         });
         let mut works = self.0.lock().expect("no one panics while holding this");
         works.push(work.clone());
@@ -74,21 +64,22 @@ impl Works {
 
 impl BulkOperation {
     async fn run(self: Arc<Self>, operator: Operator, targets: Vec<OperationTarget>) {
-        let done = operations::run(Verb::Redrive, &operator, &targets, |_, outcome| {
-            if outcome.effect == Effect::Done {
-                self.back.fetch_add(1, Relaxed);
+        let mut report = |_: &OperationTarget, report: Report| {
+            let mut progress = self.locked();
+            if report.effect.is_done() {
+                progress.back += 1;
             } else {
-                self.not.fetch_add(1, Relaxed);
-                let mut log = self.log();
-                if log.failures.len() < LISTED {
-                    log.failures.push(outcome.sentence);
+                progress.not += 1;
+                if progress.failures.len() < LISTED {
+                    progress.failures.push(report.sentence);
                 }
             }
             !self.stop.load(Relaxed)
-        });
-        let done = done.await;
-        let left = self.total - self.back.load(Relaxed) - self.not.load(Relaxed);
-        self.log().ended = Some(match done {
+        };
+        let done = REDRIVE.run(&operator, &targets, &mut report).await;
+        let mut progress = self.locked();
+        let left = self.total - progress.back - progress.not;
+        progress.ended = Some(match done {
             Ok(()) if left == 0 => "Done.".to_owned(),
             Ok(()) => format!("Stopped; {left} deliveries stay parked. Start the same redrive again to continue."),
             Err(error) => {
@@ -102,16 +93,10 @@ impl BulkOperation {
     }
 
     pub(super) fn progress(&self) -> Progress {
-        let log = self.log();
-        Progress {
-            back: self.back.load(Relaxed),
-            not: self.not.load(Relaxed),
-            failures: log.failures.clone(),
-            ended: log.ended.clone(),
-        }
+        self.locked().clone()
     }
 
-    fn log(&self) -> std::sync::MutexGuard<'_, BulkLog> {
-        self.log.lock().expect("no one panics while holding this")
+    fn locked(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().expect("no one panics while holding this")
     }
 }

@@ -10,7 +10,7 @@ mod position;
 mod restore;
 mod retention;
 
-pub use act::{LogAction, LogOutcome, LoggedCommand, OperatorAction, Reason};
+pub use act::{LogAction, LogOutcome, OperatorAction, Reason};
 pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
 pub use hold::{BeginHold, EndHold, HoldChanged};
 pub use listing::ListJob;
@@ -142,7 +142,7 @@ mod tests {
         let action = OperatorAction {
             entity: EntityKey::parse("shop/order/1").unwrap(),
             nonce: Nonce::from_parts(NOW, 1),
-            verb: LoggedCommand::EndRewind.as_str().to_owned(),
+            verb: "rewind --end".to_owned(),
             sequence: Some(Sequence(7)),
             reason: Reason::new("Jane", "it was paid twice"),
             ended: None,

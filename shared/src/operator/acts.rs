@@ -8,7 +8,7 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     entity::{EntityKey, Sequence},
     keys::action_range,
-    maintain::{LogAction, LogOutcome, LoggedCommand, OperatorAction, Reason},
+    maintain::{LogAction, LogOutcome, OperatorAction, Reason},
 };
 
 /// The retention of entries in the operations log. Erasing the entity deletes them sooner.
@@ -26,7 +26,7 @@ impl Operator {
     pub(super) async fn act<T>(
         &self,
         entity: &EntityKey,
-        verb: LoggedCommand,
+        verb: &str,
         sequence: Option<Sequence>,
         work: impl Future<Output = Result<T, OperatorError>>,
         describe: impl FnOnce(&T) -> String,
@@ -34,7 +34,7 @@ impl Operator {
         let Some(reason) = &self.reason else { return work.await };
         let env = self.store.env();
         let nonce = env.nonce();
-        let verb = verb.as_str().to_owned();
+        let verb = verb.to_owned();
         let act = OperatorAction { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
         self.store.run(&LogAction { action: &act, purge_at: env.now() + LOG_RETENTION }, PATIENCE).await?;
         let done = work.await;

@@ -8,7 +8,7 @@ use crate::protocol::{
     entity::EntityKey,
     inbox::{RetryNow, Retrying},
     lease::idle_purge_at,
-    maintain::{BeginHold, EndHold, HoldChanged, LoggedCommand},
+    maintain::{BeginHold, EndHold, HoldChanged},
     state::EntityState,
 };
 
@@ -36,7 +36,7 @@ impl Operator {
         if entity.is_kept_forever() {
             return Err(OperatorError::IsAJob);
         }
-        self.act(entity, LoggedCommand::Hold, None, self.begin_hold(entity), StateChange::describe).await
+        self.act(entity, "hold", None, self.begin_hold(entity), StateChange::describe).await
     }
 
     async fn begin_hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
@@ -63,7 +63,7 @@ impl Operator {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Ok(StateChange::Unchanged(None));
         }
-        self.act(entity, LoggedCommand::Resume, None, self.end_hold(entity), StateChange::describe).await
+        self.act(entity, "resume", None, self.end_hold(entity), StateChange::describe).await
     }
 
     async fn end_hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
@@ -94,7 +94,7 @@ impl Operator {
     /// wait was ended but no worker was woken.
     pub async fn retry(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {
         let Some(state) = self.store.entity(entity, PATIENCE).await? else { return Ok(StateChange::Unchanged(None)) };
-        self.act(entity, LoggedCommand::Retry, Some(state.next()), self.end_wait(entity), StateChange::describe).await
+        self.act(entity, "retry", Some(state.next()), self.end_wait(entity), StateChange::describe).await
     }
 
     async fn end_wait(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {

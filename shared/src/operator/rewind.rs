@@ -13,7 +13,6 @@ use crate::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::Decision,
-        maintain::LoggedCommand,
         receipt::{Receipt, Recent, Settlement},
         state::EntityState,
     },
@@ -76,7 +75,7 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let rewind = self.rewind_under_lease(entity, from);
-        self.act(entity, LoggedCommand::Rewind, Some(from), rewind, RewindOutcome::describe).await
+        self.act(entity, "rewind", Some(from), rewind, RewindOutcome::describe).await
     }
 
     async fn rewind_under_lease(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
@@ -173,8 +172,7 @@ impl Operator {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Err(OperatorError::Unknown);
         }
-        self.act(entity, LoggedCommand::EndRewind, None, self.end_rewind_under_lease(entity), RewindOutcome::describe)
-            .await
+        self.act(entity, "rewind --end", None, self.end_rewind_under_lease(entity), RewindOutcome::describe).await
     }
 
     async fn end_rewind_under_lease(&self, entity: &EntityKey) -> Result<RewindOutcome, OperatorError> {

@@ -6,7 +6,7 @@ use crate::protocol::{
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
     keys::{delivery_row, parked_row, receipt_row},
-    maintain::{Discard, Discarded, LoggedCommand},
+    maintain::{Discard, Discarded},
     receipt::Receipt,
     state::EntityState,
     table::Row,
@@ -123,8 +123,7 @@ impl Operator {
     pub async fn discard(&self, parked: &Parked) -> Result<(), OperatorError> {
         let entity = parked.delivery.entity();
         let sequence = Some(parked.sequence);
-        self.act(entity, LoggedCommand::Discard, sequence, self.remove_parked(parked), |()| "removed for good".into())
-            .await
+        self.act(entity, "discard", sequence, self.remove_parked(parked), |()| "removed for good".into()).await
     }
 
     async fn remove_parked(&self, parked: &Parked) -> Result<(), OperatorError> {

@@ -12,7 +12,7 @@ use crate::{
         attempt::Retries,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Spill, Void, Voided},
-        maintain::{LoggedCommand, Reason},
+        maintain::Reason,
         receipt::{Receipt, Recent, Settlement},
         state::{BlockReason, EntityState},
     },
@@ -48,7 +48,7 @@ impl Operator {
             return Err(OperatorError::Unknown);
         }
         let skip = self.skip_under_lease(entity, sequence);
-        self.act(entity, LoggedCommand::Skip, Some(sequence), skip, SkipOutcome::describe).await
+        self.act(entity, "skip", Some(sequence), skip, SkipOutcome::describe).await
     }
 
     async fn skip_under_lease(&self, entity: &EntityKey, sequence: Sequence) -> Result<SkipOutcome, OperatorError> {

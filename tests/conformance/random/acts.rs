@@ -355,14 +355,8 @@ impl RandomCase<'_> {
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
-                let done = maintain::OperatorAction {
-                    entity,
-                    nonce,
-                    verb: LoggedCommand::Skip.as_str().into(),
-                    sequence,
-                    reason,
-                    ended: None,
-                };
+                let done =
+                    maintain::OperatorAction { entity, nonce, verb: "skip".into(), sequence, reason, ended: None };
                 if act.kind == OperationKind::LogAction {
                     self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);

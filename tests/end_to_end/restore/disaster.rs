@@ -219,11 +219,11 @@ impl Disaster {
         let world = &self.world;
         let aside: Vec<_> = world.operator().parked(&entity("test/waits")).await.expect("it answers");
         let list: Vec<_> = aside.iter().map(|one| (entity("test/waits"), one.sequence)).collect();
-        let back = |_: &EntityKey, _, became: &PutBack| {
-            assert!(matches!(became, PutBack::At(_)), "{became:?}");
+        let back = |_: &EntityKey, _, became: &Redriven| {
+            assert!(became.is_ok(), "{became:?}");
             true
         };
-        world.operator().put_back(&list, back).await.expect("it answers");
+        world.operator().redrive_all(&list, back).await.expect("it answers");
         world.append_all("test/idle", (0..LONG_AGO).map(|number| format!("i{number}"))).await;
         for key in ["test/idle", "test/waits", "test/held", "test/gap", "test/on-hold", "test/leased", "test/new"] {
             world.append(key, "gone3").await;

@@ -1,5 +1,6 @@
-#![no_main]
 //! Events of functions: any input is parsed or refused.
+
+#![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{

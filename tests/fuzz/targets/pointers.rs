@@ -1,5 +1,6 @@
-#![no_main]
 //! JSON pointers into raw bodies agree with serde_json.
+
+#![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::providers::pointer;

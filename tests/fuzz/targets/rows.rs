@@ -1,5 +1,6 @@
-#![no_main]
 //! Stored rows: any content is parsed or refused.
+
+#![no_main]
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,6 @@
-#![no_main]
 //! Sources documents and entity keys: any text is parsed, or refused with a reason.
+
+#![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{protocol::entity::EntityKey, sources::Sources};

@@ -1,5 +1,6 @@
-#![no_main]
 //! Entity key templates: a valid one contains its fields' values, or is a constant key.
+
+#![no_main]
 
 use std::{borrow::Cow, cell::Cell};
 

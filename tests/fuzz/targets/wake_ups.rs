@@ -1,5 +1,6 @@
-#![no_main]
 //! Queue messages: a wake-up survives a round trip, anything else is refused.
+
+#![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use webhook_serializer::{

@@ -1,10 +1,11 @@
-#![no_main]
 //! Webhooks of every provider: nothing panics, a signature with unknown secrets is never accepted, and our
 //! own signature always is.
 //!
 //! The input is `SOURCE SECONDS QUERY`, lines of headers, an empty line, the body.
 //! `FUZZ_SOURCE` restricts the run to one source. `.ci/fuzz` turns the samples of
 //! `events/` into the first inputs.
+
+#![no_main]
 
 use std::sync::LazyLock;
 

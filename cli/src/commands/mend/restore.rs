@@ -25,7 +25,7 @@ use webhook_serializer::{
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
-    reason::RequiredReason,
+    reason::{ReasonOptions, RequiredReason},
     target::{Deployment, Target},
 };
 use report::RestoreSummary;

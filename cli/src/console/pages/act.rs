@@ -25,8 +25,8 @@ use super::{
     Shown, key, quoted, sequence, shown,
 };
 use crate::{
-    operations::{Effect, OperationTarget, ParkedSelection, Verb},
     output,
+    verbs::{Effect, OperationTarget, ParkedSelection, VERBS, Verb, redrive::REDRIVE},
     view::overview::{ParkedDelivery, alike},
 };
 
@@ -55,7 +55,7 @@ pub(super) async fn one(
 }
 
 async fn act(shared: &Shared, name: &str, order: &OrderForm, request: &PageRequest) -> Shown {
-    let verb = Verb::ALL.into_iter().find(|verb| verb.name() == name);
+    let verb = VERBS.into_iter().find(|verb| verb.name == name);
     let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
     let at = match &order.sequence {
@@ -70,22 +70,22 @@ async fn act(shared: &Shared, name: &str, order: &OrderForm, request: &PageReque
     Ok(done.unwrap_or_else(|refusal| {
         let mut hidden = vec![("key", entity.to_string())];
         hidden.extend(at.map(|at| ("sequence", at.to_string())));
-        let action = format!("/act/{}", verb.name());
-        ReasonForm { action: &action, hidden, why: &order.why, button: verb.label(), back: &order_path(&entity) }
+        let action = format!("/act/{}", verb.name);
+        ReasonForm { action: &action, hidden, why: &order.why, button: verb.label, back: &order_path(&entity) }
             .again(&refusal, shared, request)
     }))
 }
 
 async fn carry_out(
     shared: &Shared,
-    verb: Verb,
+    verb: &Verb,
     mut target: OperationTarget,
     why: &str,
 ) -> Result<Response, RefusalPage> {
     let by = &shared.watched.by;
     let operator = shared.watched.operator.clone().because(Reason::new(by, why));
     let back = order_path(&target.order);
-    if verb == Verb::Redrive && target.sequence.is_none() {
+    if verb.is(&REDRIVE) && target.sequence.is_none() {
         let parked = operator.parked(&target.order).await?;
         let parked =
             parked.iter().map(|one| OperationTarget { order: target.order.clone(), sequence: Some(one.sequence) });
@@ -101,14 +101,14 @@ async fn carry_out(
             _ => return Ok(begin_work(shared, operator, parked, why)),
         }
     }
-    let outcome = verb.act(&operator, &target).await?;
+    let report = verb.run_one(&operator, &target).await?;
     shared.readings.forget();
-    let sentence = match outcome.effect {
-        Effect::Done => format!("{}. By {by}: {why}", outcome.sentence),
-        Effect::Nothing => outcome.sentence,
-        Effect::Refused => return Err(RefusalPage::of(StatusCode::CONFLICT, outcome.sentence)),
+    let is_good = report.effect.is_done();
+    let sentence = match report.effect {
+        Effect::Done | Effect::StaysStopped => format!("{}. By {by}: {why}", report.sentence),
+        Effect::Nothing => report.sentence,
+        Effect::Refused | Effect::Unknown => return Err(RefusalPage::of(StatusCode::CONFLICT, report.sentence)),
     };
-    let is_good = outcome.effect == Effect::Done;
     if is_good {
         record(&sentence);
     }

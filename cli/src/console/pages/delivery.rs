@@ -17,7 +17,6 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        actions::{About, Situation},
         frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, order_path, position, timed},
         problem::Problem,
         request::{Asked, SentForm},
@@ -26,10 +25,13 @@ use super::{
     order::{actions, again, next_commands},
     sequence, shown, unknown,
 };
-use crate::view::{
-    body::{BodyNode, ChangedValue, Redacted, diff, redacted},
-    delivery::{DeliveryStatus, Fact, is_blocked_at},
-    position::marked,
+use crate::{
+    verbs::Situation,
+    view::{
+        body::{BodyNode, ChangedValue, Redacted, diff, redacted},
+        delivery::{DeliveryStatus, Fact, is_blocked_at},
+        position::marked,
+    },
 };
 
 const LONGEST: usize = 200;
@@ -78,8 +80,13 @@ async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, r
     let now = shared.watched.env.now();
     let status = DeliveryStatus::of(sequence, &single, None, now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
-    let situation =
-        Situation { state: single.state.as_ref(), parked: usize::from(single.parked.is_some()), is_rewinding: false };
+    let situation = Situation {
+        order: &entity,
+        sequence: Some(sequence),
+        state: single.state.as_ref(),
+        parked: usize::from(single.parked.is_some()),
+        is_rewinding: false,
+    };
     let body = html! {
         p.back {
             a href=(order_path(&entity)) { (entity) }
@@ -106,7 +113,7 @@ async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, r
             }
             p.read { "Read at " (at(now)) "." }
         }
-        div data-live { (actions(About { entity: &entity, sequence: Some(sequence) }, situation)) }
+        div data-live { (actions(&situation)) }
         div.beside {
             (body_of(&entity, sequence, &single.content, raw))
             (difference(&single.content, before.as_ref(), raw))

@@ -20,7 +20,6 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        actions::{About, Situation, is_offered, sequence_of},
         frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, encoded, order_path, position, timed},
         plot,
         request::Asked,
@@ -28,8 +27,8 @@ use super::{
     Shown, key, shown, unknown,
 };
 use crate::{
-    operations::Verb,
     output::duration,
+    verbs::{Situation, VERBS, Verb, redrive::REDRIVE},
     view::{
         order_status::{Kind, NextCommand, attempts_so_far},
         timeline::{Timeline, outcome, waited},
@@ -66,6 +65,8 @@ async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequ
     let now = shared.watched.env.now();
     let inspected = &timeline.inspected;
     let situation = Situation {
+        order: &entity,
+        sequence: None,
         state: inspected.state.as_ref(),
         parked: inspected.parked.len(),
         is_rewinding: !inspected.again.is_empty(),
@@ -74,7 +75,7 @@ async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequ
         div data-live data-again=[again(shared, inspected.state.as_ref(), now)] {
             (head(shared, &entity, &timeline, now))
         }
-        div data-live { (actions(About { entity: &entity, sequence: None }, situation)) }
+        div data-live { (actions(&situation)) }
         div data-live {
             (plot::timeline(&timeline, now))
             (waiting(inspected, now))
@@ -152,20 +153,20 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
     }
 }
 
-pub(super) fn actions(about: About<'_>, situation: Situation<'_>) -> Markup {
-    let offered: Vec<Verb> = Verb::ALL.into_iter().filter(|verb| is_offered(*verb, about, situation)).collect();
+pub(super) fn actions(situation: &Situation<'_>) -> Markup {
+    let offered: Vec<&Verb> = VERBS.into_iter().filter(|verb| (verb.is_offered)(situation)).collect();
     html! {
         @if !offered.is_empty() {
             section.act aria-label="Actions" {
                 @for verb in offered {
                     details {
-                        summary class=[verb.is_final().then_some("final")] data-row { (verb.label()) @if about.sequence.is_none() && verb == Verb::Redrive && situation.parked > 1 { " all " (situation.parked) } }
-                        form method="post" action={ "/act/" (verb.name()) } {
-                            p { (verb.description()) }
-                            input type="hidden" name="key" value=(about.entity);
-                            @if let Some(sequence) = sequence_of(verb, about, situation) { input type="hidden" name="sequence" value=(sequence); }
+                        summary class=[verb.is_final.then_some("final")] data-row { (verb.label) @if situation.is_order() && verb.is(&REDRIVE) && situation.parked > 1 { " all " (situation.parked) } }
+                        form method="post" action={ "/act/" (verb.name) } {
+                            p { (verb.description) }
+                            input type="hidden" name="key" value=(situation.order);
+                            @if let Some(sequence) = verb.sequence_in_form(situation) { input type="hidden" name="sequence" value=(sequence); }
                             label { "Reason" input type="text" name="why" required maxlength="200" autocomplete="off" placeholder="for the operations log"; }
-                            button.main[!verb.is_final()].final[verb.is_final()] { (verb.label()) }
+                            button.main[!verb.is_final].final[verb.is_final] { (verb.label) }
                         }
                     }
                 }

@@ -10,36 +10,6 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LoggedCommand {
-    Hold,
-    Resume,
-    Skip,
-    Retry,
-    Unblock,
-    Redrive,
-    Discard,
-    Rewind,
-    /// Ends a rewind: deliveries that have not run again keep their earlier outcomes.
-    EndRewind,
-}
-
-impl LoggedCommand {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Hold => "hold",
-            Self::Resume => "resume",
-            Self::Skip => "skip",
-            Self::Retry => "retry",
-            Self::Unblock => "resume",
-            Self::Redrive => "redrive",
-            Self::Discard => "discard",
-            Self::Rewind => "rewind",
-            Self::EndRewind => "rewind --end",
-        }
-    }
-}
-
 /// The operator who acts, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {

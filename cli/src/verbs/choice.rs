@@ -1,10 +1,59 @@
 //! Options that choose the orders or deliveries to change: one by its key, or many by their properties.
 
+use std::process::ExitCode;
+
+use anyhow::Result;
 use clap::{ArgGroup, Args};
-use serializer::view::position::Named;
 use webhook_serializer::protocol::entity::EntityKey;
 
-use crate::commands::{selection::Selection, target::Target};
+use super::{
+    OperationTarget, Verb, VerbArguments,
+    run::{OperationRequest, conclude},
+};
+use crate::{
+    commands::{reason::ReasonOptions, selection::Selection, target::Target},
+    view::position::Named,
+};
+
+/// A reason, and the orders or deliveries to change.
+#[derive(Debug, Args)]
+pub struct Chosen<R: Args, C: Args> {
+    #[command(flatten)]
+    pub because: R,
+    #[command(flatten)]
+    pub choice: C,
+}
+
+impl<R: ReasonOptions, C: Args + Into<DeliveryChoice>> VerbArguments for Chosen<R, C> {
+    async fn run(self, verb: &'static Verb) -> Result<ExitCode> {
+        OperationRequest { verb, choice: self.choice.into(), reason: self.because.reason() }.run().await
+    }
+}
+
+/// A single order, and a reason.
+#[derive(Debug, Args)]
+pub struct OneOrder<R: Args> {
+    /// The order's key, such as shopify/order/450789469
+    #[arg(value_name = "ORDER")]
+    order: EntityKey,
+    #[command(flatten)]
+    because: R,
+    /// Print the result as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl<R: ReasonOptions> VerbArguments for OneOrder<R> {
+    async fn run(self, verb: &'static Verb) -> Result<ExitCode> {
+        let deployment = self.target.connect().await?;
+        let reason = self.because.reason();
+        let target = OperationTarget { order: self.order, sequence: None };
+        let report = verb.run_one(&deployment.operator().because(reason.clone()), &target).await?;
+        conclude(&report, &target.order, &reason, self.json, &deployment).await
+    }
+}
 
 /// Selects one order, or many.
 #[derive(Debug, Args)]
@@ -29,6 +78,12 @@ pub struct DeliveryChoice {
     pub sequence: Option<Named>,
     #[command(flatten)]
     pub many: Many,
+}
+
+impl From<OrderChoice> for DeliveryChoice {
+    fn from(OrderChoice { order, many }: OrderChoice) -> Self {
+        Self { order, sequence: None, many }
+    }
 }
 
 #[derive(Debug, Args)]
