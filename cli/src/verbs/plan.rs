@@ -34,6 +34,8 @@ pub struct OperationPlan {
     pub columns: &'static [&'static str],
     pub rows: Vec<(Vec<String>, Value)>,
     pub notes: Vec<String>,
+    /// The number of further orders or deliveries that `--limit` leaves out.
+    pub left_out: usize,
 }
 
 impl OperationRequest {
@@ -71,7 +73,7 @@ impl OperationRequest {
             (_, Some(order)) => {
                 let targets = vec![OperationTarget { order: order.clone(), sequence: None }];
                 let row = (vec![order.to_string()], json!({ "entity": order, "done": null }));
-                Ok(OperationPlan { targets, columns: &["order"], rows: vec![row], notes: Vec::new() })
+                Ok(OperationPlan { targets, columns: &["order"], rows: vec![row], notes: Vec::new(), left_out: 0 })
             }
             (_, None) => {
                 let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Orders).await?;
@@ -84,8 +86,10 @@ impl OperationRequest {
                 let mut lanes: Vec<&OrderSummary> = lanes.iter().filter(is_wanted).collect();
                 lanes.sort_by_key(|lane| lane.since());
                 lanes.retain(|lane| (self.verb.takes)(lane));
+                let left_out = lanes.len().saturating_sub(limit);
                 lanes.truncate(limit);
-                Ok(plan_of_orders(&lanes, self.verb.takes_deliveries(), deployment.env.now()))
+                let plan = plan_of_orders(&lanes, self.verb.takes_deliveries(), deployment.env.now());
+                Ok(OperationPlan { left_out, ..plan })
             }
         }
     }
@@ -117,7 +121,7 @@ impl OperationRequest {
         }
         let json = json!({ "entity": order, "sequence": sequence, "topic": topic, "done": null });
         let rows = vec![(vec![order.to_string(), marked(sequence), topic], json)];
-        Ok(OperationPlan { targets: vec![target], columns: &["order", ">delivery", "topic"], rows, notes })
+        Ok(OperationPlan { targets: vec![target], columns: &["order", ">delivery", "topic"], rows, notes, left_out: 0 })
     }
 }
 
@@ -136,6 +140,7 @@ fn plan_of_parked(selection: &ParkedSelection, note: Option<String>, now: Timest
         columns: &["order", ">delivery", "source", "topic", ">parked", "error"],
         rows: selection.deliveries.iter().map(row).collect(),
         notes: [format!("{deliveries} of {orders}.")].into_iter().chain(note).collect(),
+        left_out: selection.left_out,
     }
 }
 
@@ -164,6 +169,7 @@ fn plan_of_orders(lanes: &[&OrderSummary], takes_deliveries: bool, now: Timestam
         columns: &["order", "state", ">waiting", ">since", "why"],
         rows: lanes.iter().map(row).collect(),
         notes: vec![format!("{}, in which {waiting}.", counted(lanes.len() as u64, "order", "orders"))],
+        left_out: 0,
     }
 }
 
@@ -173,17 +179,20 @@ pub struct ParkedSelection {
     pub deliveries: Vec<ParkedDelivery>,
     /// The number of orders in which a delivery stays parked although a later delivery is selected.
     pub overtaken: usize,
+    /// The number of further deliveries that the limit leaves out.
+    pub left_out: usize,
 }
 
 impl ParkedSelection {
     pub fn of(mut parked: Vec<ParkedDelivery>, takes: impl Fn(&ParkedDelivery) -> bool, limit: usize) -> Self {
         parked.sort_by(|left, right| (&left.entity, left.sequence).cmp(&(&right.entity, right.sequence)));
         let (mut deliveries, others): (Vec<ParkedDelivery>, Vec<ParkedDelivery>) = parked.into_iter().partition(takes);
+        let left_out = deliveries.len().saturating_sub(limit);
         deliveries.truncate(limit);
         let last: BTreeMap<&EntityKey, Sequence> = deliveries.iter().map(|one| (&one.entity, one.sequence)).collect();
         let stay = others.iter().filter(|one| last.get(&one.entity).is_some_and(|last| one.sequence < *last));
         let overtaken = stay.map(|one| &one.entity).collect::<BTreeSet<_>>().len();
-        Self { deliveries, overtaken }
+        Self { deliveries, overtaken, left_out }
     }
 
     pub fn targets(&self) -> Vec<OperationTarget> {

@@ -169,7 +169,10 @@ fn begun(order: &EntityKey, rewound: &RewindOutcome) -> Report {
         }
         RewindOutcome::Expired(Some(first)) => {
             let rewind = format!("Rewind to {} at the earliest", marked(*first));
-            refused(order, format!("nothing was changed: some of these deliveries have expired. {rewind}"))
+            refused(
+                order,
+                format!("nothing was changed: some of these deliveries have expired or never arrived. {rewind}"),
+            )
         }
         RewindOutcome::Expired(None) => {
             refused(order, format!("nothing was changed: all deliveries of {order} have expired"))

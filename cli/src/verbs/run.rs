@@ -46,7 +46,7 @@ impl OperationRequest {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        self.act(&plan.targets, &deployment, &interrupt).await
+        self.act(&plan, &deployment, &interrupt).await
     }
 
     fn is_many(&self) -> bool {
@@ -81,7 +81,9 @@ impl OperationRequest {
                 let state = deployment.operator().single(order, sequence).await?.state;
                 let what = match state {
                     Some(state) if state.head < sequence && sequence <= state.tail => "the delivery waits for its turn",
-                    Some(state) if sequence <= state.head => "the delivery was settled, redriven or discarded",
+                    Some(state) if sequence <= state.head => {
+                        "the delivery was settled, redriven or discarded, or the sequence was never used"
+                    }
                     _ => "no delivery has this sequence",
                 };
                 format!("{order} {} is not parked: {what}", marked(sequence))
@@ -111,6 +113,9 @@ impl OperationRequest {
         }
         say!();
         plan.notes.iter().for_each(|note| say!("{note}"));
+        if plan.left_out > 0 {
+            say!("--limit leaves out {}.", self.counted(plan.left_out));
+        }
         let units = self.verb.write_units * plan.targets.len() as u64;
         say!(
             "{} `{}` costs at least {units} write units; large bodies cost more.",
@@ -121,7 +126,7 @@ impl OperationRequest {
 
     async fn act(
         &self,
-        targets: &[OperationTarget],
+        OperationPlan { targets, left_out, .. }: &OperationPlan,
         deployment: &Deployment,
         interrupt: &Interrupt,
     ) -> Result<ExitCode> {
@@ -152,7 +157,7 @@ impl OperationRequest {
         bar.finish_and_clear();
         let left = targets.len() - done - nothing - refused;
         if is_many && !json {
-            say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name, left + refused);
+            say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name, left + refused + left_out);
         }
         ended.with_context(|| format!("{done} done, {left} remain; run the same command again to continue"))?;
         if let Some((order, report)) = last.as_ref().filter(|_| is_one) {

@@ -82,7 +82,7 @@ async fn skip(operator: &Operator, order: &EntityKey, sequence: Sequence) -> Res
 
 pub fn not_in_front(order: &EntityKey, sequence: Sequence, state: &EntityState) -> Report {
     let why = match sequence {
-        settled if settled <= state.head => "it is settled".to_owned(),
+        settled if settled <= state.head => "it is settled, or was never used".to_owned(),
         waits if waits <= state.tail => format!("{} is in front of it", marked(state.next())),
         _ => "it never arrived".to_owned(),
     };

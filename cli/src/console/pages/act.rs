@@ -225,7 +225,7 @@ async fn ask(shared: &Shared, selection: &SelectionForm, request: &PageRequest) 
             .map_err(|error| Problem::Malformed(format!("{} is not a source's name: {error}.", quoted(source))))?;
     }
     let parked = select(shared, selection).await?;
-    let ParkedSelection { deliveries: selected, overtaken } = &parked;
+    let ParkedSelection { deliveries: selected, overtaken, .. } = &parked;
     let orders = parked.orders();
     let until = shared.watched.env.now().as_millis();
     let all = count(selected.len() as u64, "delivery", "deliveries");
