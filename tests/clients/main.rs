@@ -46,9 +46,7 @@ fn at_once() -> Value {
 }
 
 async fn with_each(check: impl AsyncFn(Language, Pair)) {
-    for language in Language::ALL {
-        check(language, Pair::start(language).await).await;
-    }
+    join_all(Language::ALL.map(async |language| check(language, Pair::start(language).await).await)).await;
 }
 
 const FAULTS: [Fault; 5] = [Fault::Lost, Fault::Late, Fault::Throttled, Fault::Broken, Fault::Conflict];

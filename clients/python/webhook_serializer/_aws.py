@@ -41,11 +41,11 @@ class Aws:
             self._clients["sqs"] = sqs if sqs is not None else _client("sqs")
 
     def check_timeouts(self, length: float) -> None:
-        """Refuses given clients that could wait for longer than the time between two renewals."""
+        """Refuses given clients that wait for longer than a second and the time between two renewals."""
         for name, client in self._given:
             config = client.meta.config
             longest = max(config.connect_timeout or float("inf"), config.read_timeout or float("inf"))
-            if longest > length / 3:
+            if longest > max(1, length / 3):
                 raise LeaseInvalid(
                     f"the {name} client waits {longest:g} s for an answer, longer than a third of the lease of "
                     f"{length:g} s: {_ADVICE}"

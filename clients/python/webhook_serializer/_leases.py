@@ -34,7 +34,7 @@ class Terms(TypedDict, total=False):
     within: float | None
     """The caller's remaining time, such as `context.get_remaining_time_in_millis() / 1000`. It limits wait and lease."""
     on_lost: Callable[[LeaseError], None]
-    """Called if the lease could not be acquired or ends early: by the thread that renews it, with asyncio by the loop."""
+    """Called if the lease ends early: by the thread that renews it; with asyncio, by the event loop."""
 
 
 class SeenLease(NamedTuple):
@@ -109,11 +109,11 @@ class LeasesBase:
             "key": key,
             "leaseMs": _millis("length", length),
             "waitMs": _millis("wait", wait),
-            "withinMs": None if within is None else _millis("within", max(0, within)),
+            "withinMs": None if within is None else _millis("within", within, is_past_allowed=True),
             "renew": renew,
         }
-        self._aws.check_timeouts(length)
         machine = Machine(self._core, self._aws.send, start)
+        self._aws.check_timeouts(length)
         if on_lost is not None:
             machine.lost.add_done_callback(lambda lost: on_lost(lost.result()))
         return machine
@@ -254,11 +254,10 @@ def _program() -> str:
     return os.path.basename(sys.argv[0] if sys.argv else "") or "python"
 
 
-def _millis(name: str, seconds: float) -> int:
-    # Also refuses what is no number at all.
-    if not (isinstance(seconds, (int, float)) and seconds >= 0):
+def _millis(name: str, seconds: float, *, is_past_allowed: bool = False) -> int:
+    if not isinstance(seconds, (int, float)) or not (seconds >= 0 or is_past_allowed):
         raise LeaseInvalid(f"{name}: {seconds!r} is not a time in seconds")
-    return int(min(seconds * 1000, 2**53))
+    return int(min(max(0, seconds) * 1000, 2**53))
 
 
 def _table(number: int, write: Write) -> str:

@@ -47,7 +47,7 @@ class Machine:
             raise LeaseInvalid(str(error)) from None
         #: Why the lease ended early, if it did.
         self.error: LeaseError | None = None
-        #: The same, once it does.
+        #: The same, once a granted lease does.
         self.lost = _future(LeaseError)
         self.is_over = False
         self._send, self._key = send, start["key"]
@@ -168,7 +168,8 @@ class Machine:
     def _fail(self, error: LeaseError) -> None:
         self.error = error
         self._answer(error)
-        self.lost.set_result(error)
+        if self._is_granted:
+            self.lost.set_result(error)
 
     def _answer(self, result: Event | LeaseError) -> None:
         running, self._running = self._running, None
