@@ -217,7 +217,6 @@ impl Handler for Traced {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_workers_hold_an_order_one_at_a_time() {
-    const CLIENTS: usize = 2;
     let times = if tests::not_run::is_thorough() { 150 } else { 20 };
     let mut testbed = TestBed::start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +226,6 @@ async fn clients_and_workers_hold_an_order_one_at_a_time() {
     let store = testbed.engines.dynamodb_url();
     let mut clients: Vec<Client> = Language::ALL
         .into_iter()
-        .flat_map(|language| [language; CLIENTS])
         .map(|language| Client::start(language, &testbed.engines, &store))
         .collect();
     for client in &mut clients {
