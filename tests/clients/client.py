@@ -59,7 +59,7 @@ async def crowd(keys, times, folder):
 
     for _ in range(times):
         number = random.randrange(len(keys))
-        await value_of(leases.run(keys[number], work_of(enter)))
+        await value_of(leases.run(keys[number], work_of(enter), wait=120))
     return {"holds": times, "overlaps": overlaps, "inversions": inversions}
 
 

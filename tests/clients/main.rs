@@ -224,10 +224,8 @@ async fn clients_and_workers_hold_an_order_one_at_a_time() {
     testbed.work(4, &handler);
 
     let store = testbed.engines.dynamodb_url();
-    let mut clients: Vec<Client> = Language::ALL
-        .into_iter()
-        .map(|language| Client::start(language, &testbed.engines, &store))
-        .collect();
+    let mut clients: Vec<Client> =
+        Language::ALL.into_iter().map(|language| Client::start(language, &testbed.engines, &store)).collect();
     for client in &mut clients {
         // Each is at work before the first delivery.
         client.succeeds("lookup", ORDERS[0], json!({})).await;

@@ -83,6 +83,7 @@ class TestAsyncLeases(unittest.IsolatedAsyncioTestCase):
             async with self.leases.acquire(self.key, within=3, on_lost=on_lost):
                 await told.wait()
         self.assertEqual(threads, [threading.current_thread()])
+        await (await self.leases.acquire(self.key, wait=0)).release()
 
     async def test_blocked_event_loop_keeps_its_lease(self):
         async with self.leases.acquire(self.key, length=1):

@@ -150,7 +150,9 @@ class TestEnds(Local):
             with self.leases.acquire(self.key, within=3, on_lost=lambda error: 1 // 0) as lease:
                 while not lease.is_lost:
                     time.sleep(0.01)
-        self.others.acquire(self.key).release()
+                with self.assertRaises(LeaseOutOfTime):
+                    lease.commit([put(self.key)])
+        self.others.acquire(self.key, wait=0).release()
 
     def test_interrupted_wait_sends_no_later_request(self):
         with self.others.acquire(self.key):
@@ -173,7 +175,8 @@ class TestEnds(Local):
                 child = os.fork()
             if child == 0:
                 try:
-                    lease.extend()
+                    with lease:
+                        pass
                 except LeaseInvalid:
                     os._exit(int(not lease.is_lost))
                 finally:

@@ -40,14 +40,16 @@ class AsyncLease(LeaseBase):
     ) -> None:
         """Releases the lease unless that was done. Raises if the lease was lost, unless the block has raised."""
         try:
-            if self._machine.error:
-                raise self._machine.error
-            if not self._machine.is_over:
+            if not (self._machine.is_over or self._machine.error):
                 await self.release()
         except LeaseError:
+            if not (self._machine.error or error):
+                raise
+        if self._machine.error:
+            await asyncio.wrap_future(self._machine.ended)
             # The caller gets the block's error, which matters more.
             if error is None:
-                raise
+                raise self._machine.error
 
 
 class _Acquiring:

@@ -50,6 +50,8 @@ class Machine:
         #: The same, once a granted lease does.
         self.lost = _future(LeaseError)
         self.is_over = False
+        #: Resolved once no request follows. A lease whose time has ended is still released before.
+        self.ended = _future(bool)
         self._send, self._key = send, start["key"]
         self._pid = os.getpid()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -81,8 +83,8 @@ class Machine:
             raise LeaseInvalid(f"the lease of {self._key} belongs to the process that forked this one")
         command = _Command(request, writes)
         with self._ending:
-            if self.is_over:
-                raise self._ended()
+            if self.is_over or self.error:
+                raise self._last_error()
             self._inbox.put(lambda: self._commands.append(command))
         return command.done
 
@@ -144,9 +146,12 @@ class Machine:
         failures = [error_of(event) for event in todo["events"] if "message" in event and event["is"] not in _HARMLESS]
         # Whoever gets the session's last event must find it over.
         if todo["over"]:
-            self._end(*failures)
+            self._end(failures[0] if failures else None)
         for event in todo["events"]:
             self._handle(event, failures)
+        if todo["over"]:
+            # A command that crossed the session's end.
+            self._answer(self._last_error())
         if self._is_abandoned and not self._is_granted:
             # No further request for the lease is sent.
             self._end()
@@ -205,9 +210,10 @@ class Machine:
         while not self._inbox.empty():
             self._inbox.get()()
         for command in self._commands:
-            command.done.set_exception(self._ended())
+            command.done.set_exception(self._last_error())
+        self.ended.set_result(True)
 
-    def _ended(self) -> LeaseError:
+    def _last_error(self) -> LeaseError:
         return self.error or LeaseInvalid(f"the lease of {self._key} was released before")
 
 
