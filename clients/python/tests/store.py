@@ -64,6 +64,14 @@ def put(order):
     }
 
 
+def threads_end(key):
+    """Waits for the threads of the lease of `key`. Returns whether all have ended."""
+    threads = [thread for thread in threading.enumerate() if key in thread.name]
+    for thread in threads:
+        thread.join(20)
+    return not any(thread.is_alive() for thread in threads)
+
+
 class Proxy(ThreadingHTTPServer):
     """Passes requests on to the store, until it is `down`."""
 

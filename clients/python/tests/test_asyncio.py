@@ -5,7 +5,7 @@ import threading
 import time
 import unittest
 
-from store import Proxy, environment, put
+from store import Proxy, environment, put, threads_end
 from webhook_serializer import AsyncLeases, LeaseContended, LeaseLost, LeaseOutOfTime, NotCommitted
 
 
@@ -101,7 +101,7 @@ class TestAsyncLeases(unittest.IsolatedAsyncioTestCase):
             await waiter
         await holder.release()
         await (await self.leases.acquire(self.key)).release()
-        self.assertFalse([thread for thread in threading.enumerate() if self.key in thread.name])
+        self.assertTrue(threads_end(self.key))
 
     async def test_cancelled_work_releases_its_lease(self):
         started = asyncio.Event()

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 
 import boto3
 from botocore.config import Config
-from store import CONFIG, Program, Proxy, client, environment, put
+from store import CONFIG, Program, Proxy, client, environment, put, threads_end
 from webhook_serializer import (
     LeaseContended,
     LeaseError,
@@ -166,7 +166,7 @@ class TestEnds(Local):
             with self.assertRaises(KeyboardInterrupt):
                 self.leases.acquire(self.key, wait=60)
         self.leases.acquire(self.key).release()
-        self.assertFalse([thread for thread in threading.enumerate() if self.key in thread.name])
+        self.assertTrue(threads_end(self.key))
 
     def test_fork_has_no_lease(self):
         with self.leases.acquire(self.key) as lease:
