@@ -82,7 +82,8 @@ class Proxy(ThreadingHTTPServer):
         self.is_down = False
         #: The operations requested.
         self.requests = []
-        #: Called with each operation once it is passed on.
+        #: Called with each operation before and after it is passed on.
+        self.arrived = lambda operation: None
         self.passed = lambda operation: None
         super().__init__(("127.0.0.1", 0), _Passing)
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -105,6 +106,7 @@ class _Passing(BaseHTTPRequestHandler):
         if self.server.is_down:
             self.close_connection = True
             return
+        self.server.arrived(operation)
         store = http.client.HTTPConnection(self.server.store, timeout=10)
         given = {name: value for name, value in self.headers.items() if name.lower() not in ("host", "connection")}
         store.request("POST", "/", body, given)

@@ -145,9 +145,17 @@ class TestEnds(Local):
         with self.assertRaises(LeaseOutOfTime):
             self.leases.acquire(self.key, within=-1)
 
-    def test_failing_on_lost_leaves_the_lease_lost(self):
+    def test_lease_out_of_time_is_released_before_its_block_ends(self):
+        def delay(operation):
+            self.proxy.arrived = lambda operation: None
+            time.sleep(0.5)
+
+        def on_lost(error):
+            self.proxy.arrived = delay
+            raise ValueError("a failing callback changes nothing")
+
         with self.assertLogs("concurrent.futures"), self.assertRaises(LeaseOutOfTime):
-            with self.leases.acquire(self.key, within=3, on_lost=lambda error: 1 // 0) as lease:
+            with self.leases.acquire(self.key, within=3, on_lost=on_lost) as lease:
                 while not lease.is_lost:
                     time.sleep(0.01)
                 with self.assertRaises(LeaseOutOfTime):
