@@ -13,10 +13,13 @@ use tokio::{
 pub enum Language {
     Rust,
     TypeScript,
+    Python,
+    /// Python too, with `AsyncLeases`.
+    Asyncio,
 }
 
 impl Language {
-    pub const ALL: [Self; 2] = [Self::Rust, Self::TypeScript];
+    pub const ALL: [Self; 4] = [Self::Rust, Self::TypeScript, Self::Python, Self::Asyncio];
 }
 
 /// Returns the command of a program in `tests/clients`, or of the Rust client.
@@ -28,6 +31,17 @@ pub fn program(language: Language, name: &str) -> Command {
             assert!(Path::new(&built).is_file(), "{built} is missing: run .ci/client");
             let mut command = Command::new(std::env::var("NODE").unwrap_or_else(|_| "node".into()));
             command.arg(&built);
+            command
+        }
+        Language::Python | Language::Asyncio => {
+            let target = format!("{}/../target", env!("CARGO_MANIFEST_DIR"));
+            let installed = format!("{target}/clients/python");
+            assert!(Path::new(&installed).is_dir(), "{installed} is missing: run .ci/client-python");
+            let mut command = Command::new(format!("{target}/tools/client-python/bin/python"));
+            command.arg(format!("clients/{name}.py")).env("PYTHONPATH", installed);
+            if language == Language::Asyncio {
+                command.arg("asyncio");
+            }
             command
         }
     }

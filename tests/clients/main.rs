@@ -46,12 +46,11 @@ fn at_once() -> Value {
 }
 
 async fn with_each(check: impl AsyncFn(Language, Pair)) {
-    for language in Language::ALL {
-        check(language, Pair::start(language).await).await;
-    }
+    join_all(Language::ALL.map(async |language| check(language, Pair::start(language).await).await)).await;
 }
 
-const FAULTS: [Fault; 5] = [Fault::Lost, Fault::Late, Fault::Throttled, Fault::Broken, Fault::Conflict];
+const FAULTS: [Fault; 7] =
+    [Fault::Lost, Fault::Late, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Broken, Fault::Conflict];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uncontended_lease_costs_two_requests() {
@@ -219,7 +218,6 @@ impl Handler for Traced {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_workers_hold_an_order_one_at_a_time() {
-    const CLIENTS: usize = 2;
     let times = if tests::not_run::is_thorough() { 150 } else { 20 };
     let mut testbed = TestBed::start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -227,11 +225,8 @@ async fn clients_and_workers_hold_an_order_one_at_a_time() {
     testbed.work(4, &handler);
 
     let store = testbed.engines.dynamodb_url();
-    let mut clients: Vec<Client> = Language::ALL
-        .into_iter()
-        .flat_map(|language| [language; CLIENTS])
-        .map(|language| Client::start(language, &testbed.engines, &store))
-        .collect();
+    let mut clients: Vec<Client> =
+        Language::ALL.into_iter().map(|language| Client::start(language, &testbed.engines, &store)).collect();
     for client in &mut clients {
         // Each is at work before the first delivery.
         client.succeeds("lookup", ORDERS[0], json!({})).await;

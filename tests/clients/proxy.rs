@@ -20,6 +20,10 @@ pub enum Fault {
     Lost,
     /// The request lands, and the reply comes after the client's patience.
     Late,
+    /// The connection closes, and the request does not land.
+    Closed,
+    /// The request lands twice, and the client gets the second reply.
+    Repeated,
     Throttled,
     Broken,
     Conflict,
@@ -29,7 +33,7 @@ pub enum Fault {
 impl Fault {
     fn reply(self) -> Option<(u16, &'static str)> {
         Some(match self {
-            Self::Lost | Self::Late => return None,
+            Self::Lost | Self::Late | Self::Closed | Self::Repeated => return None,
             Self::Throttled => (400, "ThrottlingException"),
             Self::Broken => (500, "InternalServerError"),
             Self::Conflict => (400, "TransactionConflictException"),
@@ -113,6 +117,12 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
                 return;
             }
             continue;
+        }
+        if fault == Some(Fault::Closed) {
+            return;
+        }
+        if fault == Some(Fault::Repeated) && passed_on(&store, &request).await.is_err() {
+            return;
         }
         let Ok(reply) = passed_on(&store, &request).await else { return };
         if fault == Some(Fault::Lost) {

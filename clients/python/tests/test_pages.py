@@ -1,0 +1,83 @@
+"""The Python of docs/leases.md and of the package's README, run as it is printed."""
+
+import asyncio
+import re
+import sys
+import types
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from store import Program, client, environment
+from webhook_serializer import Leases
+
+ROOT = Path(__file__).parents[3]
+INVOICE, CHECKOUT, ASYNC_CHECKOUT = (0, 1, 2)
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def charge(body, token):
+    return {"body": body, "token": token}
+
+
+async def charge_async(body, token):
+    return charge(body, token)
+
+
+class TestPages(unittest.TestCase):
+    def setUp(self):
+        self.patch("os.environ", environment())
+        own = types.ModuleType("charge")
+        own.charge, own.charge_async = charge, charge_async
+        self.patch(sys.modules, {"charge": own})
+        self.leases = Leases.from_env()
+
+    def patch(self, mapping, more):
+        patched = mock.patch.dict(mapping, more)
+        patched.start()
+        self.addCleanup(patched.stop)
+
+    def printed(self, text):
+        with Program(text) as program:
+            return program.process.communicate()[0]
+
+    def run_checkout(self, number, call):
+        namespace = {}
+        exec(compile(blocks("docs/leases.md")[number], "docs/leases.md", "exec"), namespace)
+        checkout = namespace["checkout"]
+        status, receipt = call(checkout(f"checkout-{number}", {"amount": 1}))
+        self.assertEqual((status, receipt["body"]), (200, {"amount": 1}))
+        with self.leases.acquire(f"shop/order/checkout-{number}") as lease:
+            self.assertGreater(lease.token, receipt["token"])
+            status, busy = call(checkout(f"checkout-{number}", {"amount": 1}))
+        self.assertEqual(status, 409)
+        self.assertIn(f"shop/order/checkout-{number} is held by ", busy["error"])
+
+    def test_each_block_is_known(self):
+        self.assertEqual(len(blocks("docs/leases.md")), 3)
+        self.assertEqual(len(blocks("clients/python/README.md")), 1)
+
+    def test_invoice_is_drawn_up_or_skipped(self):
+        invoice = blocks("docs/leases.md")[INVOICE]
+        self.assertTrue(self.printed(invoice).startswith("drawn up under token "))
+        with self.leases.acquire("invoice_gen/SUB-1234"):
+            self.assertEqual(self.printed(invoice), "skipped: another run holds the lease\n")
+
+    def test_readme_writes_the_total(self):
+        (block,) = blocks("clients/python/README.md")
+        total = self.printed(block).strip()
+        row = client("dynamodb").get_item(TableName="totals", Key={"order": {"S": "shop/order/7"}})["Item"]
+        self.assertEqual(row["total"], {"S": total})
+
+    def test_checkout_charges_or_says_who_holds_the_order(self):
+        self.run_checkout(CHECKOUT, lambda answer: answer)
+
+    def test_asynchronous_checkout_does_the_same(self):
+        self.run_checkout(ASYNC_CHECKOUT, asyncio.run)
+
+
+if __name__ == "__main__":
+    unittest.main()

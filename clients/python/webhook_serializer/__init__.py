@@ -1,0 +1,53 @@
+"""Exclusive leases on orders, and writes exactly once, under the rules of webhook-serializer.
+
+    leases = Leases.from_env()
+    with leases.acquire("shop/order/1", wait=10) as lease:
+        charge(order, token=lease.token)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from ._leases import Lease, Leases, SeenLease, Terms
+from .errors import (
+    LeaseContended,
+    LeaseError,
+    LeaseInvalid,
+    LeaseLost,
+    LeaseOutOfTime,
+    LeaseRefused,
+    LeaseThrottled,
+    LeaseUnknown,
+    LeaseUnreachable,
+    NotCommitted,
+)
+
+if TYPE_CHECKING:
+    from ._asyncio import AsyncLease, AsyncLeases
+
+__all__ = [
+    "AsyncLease",
+    "AsyncLeases",
+    "Lease",
+    "LeaseContended",
+    "LeaseError",
+    "LeaseInvalid",
+    "LeaseLost",
+    "LeaseOutOfTime",
+    "LeaseRefused",
+    "LeaseThrottled",
+    "LeaseUnknown",
+    "LeaseUnreachable",
+    "Leases",
+    "NotCommitted",
+    "SeenLease",
+    "Terms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing asyncio takes longer than all else here.
+    if name in ("AsyncLease", "AsyncLeases"):
+        from . import _asyncio
+
+        return getattr(_asyncio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,272 @@
+"""What the synchronous and the asynchronous leases share, and the synchronous ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
+
+from . import _core
+from ._aws import Aws, Write
+from ._machine import Event, Machine
+from .errors import LeaseContended, LeaseError, LeaseInvalid, time_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self, Unpack
+
+T = TypeVar("T")
+
+
+class Terms(TypedDict, total=False):
+    """How long a lease lasts, and how long to wait for it, in seconds."""
+
+    length: float
+    """The length of the lease, from 1 s to 15 min. It is renewed each time a third has passed. Default: 15."""
+    wait: float
+    """How long to wait for a lease that another holder has. 0 does not wait. Default: 30."""
+    within: float | None
+    """The caller's remaining time, such as `context.get_remaining_time_in_millis() / 1000`. It limits wait and lease."""
+    on_lost: Callable[[LeaseError], None]
+    """Called if the lease ends early: by the thread that renews it; with asyncio, by the event loop."""
+
+
+class SeenLease(NamedTuple):
+    """What `lookup` has read. Only the condition of a write proves who has a lease."""
+
+    held: bool
+    by: str | None
+    #: `exclusive`, or `drain` for a worker.
+    kind: str | None
+    #: When the lease expires unless it is renewed.
+    until: datetime | None
+    token: int | None
+    #: The number of deliveries that wait.
+    waiting: int
+
+
+class LeasesBase:
+    """A connection to a table of leases."""
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        queue_url: str | None = None,
+        dynamodb: Any = None,
+        sqs: Any = None,
+        holder: str | None = None,
+        retention_days: int = 30,
+    ) -> None:
+        """Connects to the entities table.
+
+        With `queue_url`, a release wakes a worker if deliveries wait. `dynamodb` and `sqs` are boto3 clients. Without
+        them, boto3 reads region, credentials and endpoints from the environment. `holder` is what operators see, cut
+        to 60 bytes; by default the name of the program. `retention_days` must equal the deployment's retention.
+        """
+        settings = {
+            "table": table,
+            "queueUrl": queue_url,
+            "holder": _program() if holder is None else holder,
+            "retentionDays": retention_days,
+        }
+        try:
+            self._core = _core.Client(json.dumps(settings))
+        except ValueError as error:
+            raise LeaseInvalid(str(error)) from None
+        self._aws = Aws(dynamodb, sqs, queue_url)
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
+        """Connects to the table that `ENTITIES_TABLE` names. Also reads `QUEUE_URL` and `RETENTION_DAYS`."""
+        table = env.get("ENTITIES_TABLE")
+        if not table:
+            raise LeaseInvalid("ENTITIES_TABLE: is not set")
+        days = env.get("RETENTION_DAYS", "30")
+        if not days.isdecimal():
+            raise LeaseInvalid(f'RETENTION_DAYS: "{days}" is not a whole number from 1 to 3650')
+        function = env.get("AWS_LAMBDA_FUNCTION_NAME")
+        holder = f"{function} {env.get('AWS_LAMBDA_LOG_STREAM_NAME', '')}".strip() if function else None
+        return cls(table=table, queue_url=env.get("QUEUE_URL") or None, holder=holder, retention_days=int(days))
+
+    def _request(
+        self,
+        key: str,
+        *,
+        length: float = 15,
+        wait: float = 30,
+        within: float | None = None,
+        renew: bool = True,
+        on_lost: Callable[[LeaseError], None] | None = None,
+    ) -> Machine:
+        start = {
+            "key": key,
+            "leaseMs": _millis("length", length),
+            "waitMs": _millis("wait", wait),
+            "withinMs": None if within is None else _millis("within", within, is_past_allowed=True),
+            "renew": renew,
+        }
+        machine = Machine(self._core, self._aws.send, start)
+        self._aws.check_timeouts(length)
+        if on_lost is not None:
+            machine.lost.add_done_callback(lambda lost: on_lost(lost.result()))
+        return machine
+
+    def _look(self, key: str) -> Machine:
+        return Machine(self._core, self._aws.send, {"key": key, "look": True})
+
+
+class LeaseBase:
+    """A granted lease."""
+
+    def __init__(self, machine: Machine, key: str, granted: Event) -> None:
+        self.key = key
+        #: The fencing token. Send it along with every effect elsewhere.
+        self.token: int = granted["token"]
+        self.id: str = granted["id"]
+        self._machine = machine
+        # A lease that is forgotten is no longer renewed. At exit nobody renews it anyway.
+        weakref.finalize(self, machine.drop).atexit = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the lease has ended early, as far as this process knows. Only the store's answer proves that it
+        has not: that of `extend`, `release` or `commit`."""
+        return self._machine.error is not None or self._machine.is_elsewhere
+
+    def _commit(self, writes: Sequence[Write]) -> Future[Event]:
+        kept = list(writes)
+        return self._machine.command({"do": "commit", "tables": [_table(*item) for item in enumerate(kept)]}, kept)
+
+
+class Lease(LeaseBase):
+    """A granted lease. At the end of its `with` block, it is released."""
+
+    def extend(self) -> None:
+        """Renews the lease for its full length."""
+        self._machine.command({"do": "extend"}).result()
+
+    def release(self) -> None:
+        """Releases the lease. Success proves that no other holder had it since it was granted."""
+        self._machine.command({"do": "release"}).result()
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Makes at most 99 writes and releases the lease, all in one transaction.
+
+        The writes are `TransactItems`, as boto3's `transact_write_items` takes them. After `NotCommitted` nothing was
+        written, and the lease is still held.
+        """
+        self._commit(writes).result()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Releases the lease unless that was done. Raises if the lease was lost, unless the block has raised."""
+        try:
+            if not (self._machine.is_over or self._machine.error):
+                self.release()
+        except LeaseError:
+            if not (self._machine.error or error):
+                raise
+        if self._machine.error:
+            self._machine.ended.result()
+            # The caller gets the block's error, which matters more.
+            if error is None:
+                raise self._machine.error
+
+
+class Leases(LeasesBase):
+    """Grants exclusive leases on orders: while you hold one, workers and other holders wait.
+
+    Any number of threads may use it. A process that forks keeps the leases that it holds; its child has none of them.
+    """
+
+    def acquire(self, key: str, *, renew: bool = True, **terms: Unpack[Terms]) -> Lease:
+        """Acquires the lease of `key`, and renews it in a thread until it is released.
+
+        Use it in a `with` statement, which releases it. A lease that is forgotten is no longer renewed, and expires.
+        """
+        machine = self._request(key, renew=renew, **terms)
+        try:
+            return Lease(machine, key, machine.begin().result())
+        except LeaseError:
+            raise
+        except BaseException:
+            # Such as KeyboardInterrupt.
+            machine.abandon()
+            raise
+
+    def run(self, key: str, work: Callable[[Lease], T], **terms: Unpack[Terms]) -> T:
+        """Acquires the lease of `key`, runs `work`, and releases the lease.
+
+        A result proves that no other holder had the lease meanwhile. Otherwise this raises `LeaseLost` once `work` has
+        ended. `on_lost` learns it at once.
+        """
+        with self.acquire(key, **terms) as lease:
+            return work(lease)
+
+    def run_unless_held(self, key: str, work: Callable[[Lease], T], **terms: Unpack[Terms]) -> T | None:
+        """As `run`, but returns `None` at once if another holder has the lease, or if waiting deliveries go first."""
+        terms["wait"] = 0
+        try:
+            lease = self.acquire(key, **terms)
+        except LeaseContended:
+            return None
+        with lease:
+            return work(lease)
+
+    def commit(self, key: str, work: Callable[[Lease], tuple[T, Sequence[Write]]], **terms: Unpack[Terms]) -> T:
+        """As `run`, and makes the writes that `work` returns beside its value in one transaction with the release.
+
+        Raises `NotCommitted` if a condition of the writes does not hold.
+        """
+        with self.acquire(key, **terms) as lease:
+            value, writes = work(lease)
+            lease.commit(writes)
+            return value
+
+    def lookup(self, key: str) -> SeenLease:
+        """Reads who has the lease of `key`."""
+        return seen(self._look(key).begin().result())
+
+
+def seen(event: Event) -> SeenLease:
+    """Returns what an event `seen` says."""
+    until = event.get("until")
+    return SeenLease(
+        held=event["held"],
+        by=event.get("by"),
+        kind=event.get("kind"),
+        until=None if until is None else time_of(until),
+        token=event.get("token"),
+        waiting=event["waiting"],
+    )
+
+
+def _program() -> str:
+    return os.path.basename(sys.argv[0] if sys.argv else "") or "python"
+
+
+def _millis(name: str, seconds: float, *, is_past_allowed: bool = False) -> int:
+    if not isinstance(seconds, (int, float)) or not (seconds >= 0 or is_past_allowed):
+        raise LeaseInvalid(f"{name}: {seconds!r} is not a time in seconds")
+    return int(min(max(0, seconds) * 1000, 2**53))
+
+
+def _table(number: int, write: Write) -> str:
+    try:
+        (members,) = write.values()
+        return str(members["TableName"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise LeaseInvalid(
+            f'write {number} is not of the form {{"Put": {{"TableName": …, …}}}}, as transact_write_items takes it'
+        ) from None
