@@ -34,13 +34,13 @@ async fn backlog_runs_in_order_at_configured_rate() {
 async fn constant_entity_limits_source_to_rate_of_one_order() {
     let world = TestWorld::new().with_sources(source!("orders", "entity = 'chat/notifications'", "rate = '5/s'"));
     let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
-    for id in ids(0..6) {
+    for id in ids(1..7) {
         let webhook = signed(&world.sources(), "orders", &id, update(&id), world.env.now());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200);
     }
     assert_eq!(world.state("chat/notifications").await.waiting(), 6);
     world.work(&[world.drainer(Done), world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ids(0..6));
+    assert_eq!(world.applied(), ids(1..7));
     assert_eq!(least_interval(&world), Duration::from_millis(200));
 }
 

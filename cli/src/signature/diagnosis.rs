@@ -39,10 +39,6 @@ pub(super) fn unusable_secret(claim: &SignatureClaim, reason: &str) -> String {
     secret(claim).map_or_else(|| reason.to_owned(), |found| format!("{reason}. But {found}"))
 }
 
-pub(super) fn of_guessable(what: &str) -> String {
-    format!("the signature fits, but the secret {what}: ingest does not use it, and answers 503")
-}
-
 pub(super) fn of_compressed(coding: &str) -> String {
     format!(
         "the body is compressed ({coding}), and ingest answers 415 to it, whatever its signature: let the sender or the \

@@ -218,7 +218,7 @@ macro_rules! document_table {
                     path: $path,
                     about: concat!($($about),+).trim_start(),
                     fields: vec![$(ReferenceField {
-                        name: stringify!($field).trim_start_matches("r#"),
+                        name: stringify!($field).rsplit('#').next().unwrap_or_default(),
                         form: $form,
                         absent: absent!($absent $($($value)+)?),
                         example: toml!($($example)+),

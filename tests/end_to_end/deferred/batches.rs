@@ -11,7 +11,7 @@ fn of_one_event(messages: &[MemoryMessage]) -> SqsEvent {
 #[tokio::test(start_paused = true)]
 async fn deferred_batch_is_appended_in_arrival_order() {
     let world = out_until(HOUR, |_| Fault::Silent);
-    for number in 0..5 {
+    for number in 1..=5 {
         assert_eq!(status(&world, "queued", &format!("{number}")).await, 202);
     }
     let worker = world.worker(Done);
@@ -30,7 +30,7 @@ async fn deferred_batch_is_appended_in_arrival_order() {
     assert!(worker.process(of_one_event(&received), deadline).await.batch_item_failures.is_empty());
     received.into_iter().for_each(|message| world.messages.acknowledge(message, Acknowledgement::Delete));
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!(world.applied(), ["0", "1", "2", "3", "4"]);
+    assert_eq!(world.applied(), ["1", "2", "3", "4", "5"]);
 }
 
 /// Returns the messages in the queue, each with its order and its number of tries.

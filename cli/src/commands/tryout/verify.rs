@@ -52,6 +52,9 @@ impl Verify {
         };
         Ok(match verdict {
             Ok(known) => {
+                if let Some(note) = &known.unused_secret {
+                    output::complain(format_args!("note: {note}"));
+                }
                 if is_json {
                     print_json(&as_json(&known));
                 } else {
