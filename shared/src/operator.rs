@@ -76,17 +76,17 @@ pub enum OperatorError {
     Append(#[from] AppendError),
     /// A worker has stored the parked copy but not settled the delivery yet. Nothing was changed.
     /// Try again a little later.
-    #[error("the delivery is not settled yet; nothing was redriven")]
+    #[error("the delivery is not settled yet; nothing was changed")]
     Undecided,
     /// The worker that stored the parked copy lost its lease, and another worker settled the
     /// delivery with this outcome. The delivery is not parked any more.
-    #[error("the delivery was settled as {0}, not parked; nothing was redriven")]
+    #[error("the delivery was settled as {0}, not parked")]
     DecidedOtherwise(Settlement),
     /// The delivery was not redriven, because an earlier one of its entity is undecided.
     #[error("an earlier delivery of its order is not settled yet")]
     Behind,
     /// The delivery was redriven, discarded or erased after it was read.
-    #[error("the delivery is no longer parked; nothing was redriven")]
+    #[error("the delivery is no longer parked")]
     NotParked,
     /// A redrive of the delivery has begun, and may have appended it. Nothing was discarded.
     #[error("a redrive of the delivery has begun; nothing was discarded")]

@@ -3,7 +3,7 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     future::pending,
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
@@ -81,9 +81,12 @@ impl Folder {
         let mut seen = [lock, None, None, None, None];
         loop {
             for (file, seen) in files.iter().zip(&mut seen) {
-                let now = std::fs::metadata(self.directory.join(file)).ok();
-                // A checkpoint may empty a log.
-                let now = now.filter(|now| now.len() > 0 || file.ends_with("-wal")).map(|now| now.ino());
+                let now = match std::fs::metadata(self.directory.join(file)) {
+                    // A checkpoint may empty a log.
+                    Ok(now) => (now.len() > 0 || file.ends_with("-wal")).then(|| now.ino()),
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    Err(_) => continue,
+                };
                 if seen.is_some() && now != *seen {
                     return format!(
                         "files of the data folder {} were removed, moved or replaced: what `local` writes now would \

@@ -13,9 +13,6 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value as Json, json};
 use webhook_serializer::time::{Clock, Env, Random, Timestamp};
 
-/// The random words that are kept for later. A nonce takes two.
-const MOST_WORDS: usize = 16;
-
 thread_local! {
     /// The time at which the session that is polled on this thread must be polled again, by the monotonic clock. The
     /// library awaits each of its timers, so every pending timer is polled.
@@ -57,12 +54,12 @@ impl Machine {
         readings.passed += by_wall.max(by_instant);
         readings.instant = instant.max(readings.instant);
         readings.now = now;
+        // No word is kept for a later step: a process that is forked or restored from a snapshot would use it twice.
+        readings.words.clear();
         for word in words {
             let mixed = word ^ readings.further.as_mut().map_or(0, |random| random.u64(..));
             readings.further = Some(fastrand::Rng::with_seed(mixed));
-            if readings.words.len() < MOST_WORDS {
-                readings.words.push_back(word);
-            }
+            readings.words.push_back(word);
         }
     }
 }

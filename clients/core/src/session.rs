@@ -366,10 +366,9 @@ fn failure(error: &LeaseError, key: &EntityKey, table: &str) -> Json {
                         ),
                     );
                 }
-                InvalidKind::Permission => (
-                    "denied",
-                    "allow dynamodb:GetItem, UpdateItem and DeleteItem on the table, and what a commit writes",
-                ),
+                InvalidKind::Permission => {
+                    ("denied", "allow dynamodb:GetItem and UpdateItem on the entities table, and what a commit writes")
+                }
                 InvalidKind::Credentials => ("denied", "renew the AWS credentials"),
                 InvalidKind::UnreadableRow => ("unreadable_row", "update this package to the deployment's version"),
                 InvalidKind::Request => ("refused", "change the request; a repeat does not help"),

@@ -119,7 +119,7 @@ export class Leases {
     }
     const lambda = env["AWS_LAMBDA_FUNCTION_NAME"];
     const holder = lambda ? `${lambda} ${env["AWS_LAMBDA_LOG_STREAM_NAME"] ?? ""}`.trim() : program();
-    return new Leases({ table, queueUrl: env["QUEUE_URL"], holder, ...(retentionDays !== undefined && { retentionDays }) });
+    return new Leases({ table, queueUrl: env["QUEUE_URL"] || undefined, holder, ...(retentionDays !== undefined && { retentionDays }) });
   }
 
   /**

@@ -124,8 +124,8 @@ export class Machine {
     try {
       this.#follow(this.#session.step(replies, commands));
     } catch (failed) {
-      this.#end();
       this.#fail(new LeaseLost(`the lease of ${this.key} can no longer be renewed: ${failed}`));
+      this.#end();
     }
   }
 

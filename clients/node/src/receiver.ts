@@ -185,6 +185,8 @@ export function postgres<C extends PostgresClient>(pool: { connect(): Promise<C>
         if (isNew) await apply(delivery, database);
         outcomes.push(isNew ? "applied" : "repeated");
       }
+      // It fails if an error that `apply` caught has aborted the transaction. A COMMIT would roll back without an error.
+      await database.query("RELEASE SAVEPOINT effect");
       await database.query("COMMIT");
       return outcomes;
     } catch (failed) {

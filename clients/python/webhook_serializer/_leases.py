@@ -76,11 +76,23 @@ class LeasesBase:
             "holder": _program() if holder is None else holder,
             "retentionDays": retention_days,
         }
+        self._settings = json.dumps(settings)
+        self._given = (dynamodb, sqs, queue_url)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._process = os.getpid()
         try:
-            self._core = _core.Client(json.dumps(settings))
+            self._core = _core.Client(self._settings)
         except ValueError as error:
             raise LeaseInvalid(str(error)) from None
-        self._aws = Aws(dynamodb, sqs, queue_url)
+        self._aws = Aws(*self._given)
+
+    def _machine(self, start: dict[str, Any]) -> Machine:
+        # A forked process must not share its parent's connections.
+        if self._process != os.getpid():
+            self._connect()
+        return Machine(self._core, self._aws.send, start)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
@@ -112,14 +124,14 @@ class LeasesBase:
             "withinMs": None if within is None else _millis("within", within, is_past_allowed=True),
             "renew": renew,
         }
-        machine = Machine(self._core, self._aws.send, start)
+        machine = self._machine(start)
         self._aws.check_timeouts(length)
         if on_lost is not None:
             machine.lost.add_done_callback(lambda lost: on_lost(lost.result()))
         return machine
 
     def _look(self, key: str) -> Machine:
-        return Machine(self._core, self._aws.send, {"key": key, "look": True})
+        return self._machine({"key": key, "look": True})
 
 
 class LeaseBase:

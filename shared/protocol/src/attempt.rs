@@ -76,6 +76,14 @@ impl Retries {
         self
     }
 
+    /// Takes `unspent`, the rest of a wait that ended early, off the total wait of the latest failure's class.
+    #[must_use]
+    pub fn without(mut self, unspent: Duration) -> Self {
+        let waited = &mut self.waited[self.class as usize];
+        *waited = waited.saturating_sub(unspent.as_millis().try_into().unwrap_or(u32::MAX));
+        self
+    }
+
     #[must_use]
     pub fn crashed(self) -> Self {
         Self { crashes: self.crashes.saturating_add(1), ..self }

@@ -190,6 +190,7 @@ impl Breaker {
                 let length = match &mut self.open {
                     Some(open) if is_probe && since < open.until => {
                         open.failed = now;
+                        self.failing.drain(..self.failing.len() - 1);
                         return BreakerChange::None;
                     }
                     Some(open) if is_probe => open.length * 2,

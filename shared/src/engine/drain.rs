@@ -36,7 +36,7 @@ use crate::{
     engine::{
         append::Inbox,
         breaker::Breakers,
-        queue::WakeUp,
+        queue::{EndedWait, WakeUp},
         store::{Store, StoreError},
         threads::Threads,
         wake::Waker,
@@ -49,7 +49,7 @@ use crate::{
     },
     sources::LiveSources,
     telemetry::{Event, Observer, RequeueReason},
-    time::{Env, Timestamp},
+    time::Env,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +111,7 @@ pub struct ReceivedWakeUp {
     /// The last sequence whose gap has lasted long enough for a tombstone.
     pub gap: Option<Sequence>,
     /// See [`WakeUp::ended_wait`].
-    pub ended_wait: Option<Timestamp>,
+    pub ended_wait: Option<EndedWait>,
     /// The longest time that a wake-up of the batch waited in the queue for a worker.
     pub lag: Duration,
 }

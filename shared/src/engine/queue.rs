@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     engine::deferred::Deferred,
     protocol::{
-        entity::{EntityKey, FencingToken},
+        entity::{EntityKey, FencingToken, Sequence},
         table::InvalidKind,
     },
     time::Timestamp,
@@ -34,10 +34,18 @@ pub struct WakeUp {
     /// that the wake-up spent in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<u16>,
-    /// The time, in milliseconds since 1970, until which the delivery in front would have waited if an operator had
-    /// not ended its wait. See [`Drain::after_wait`](crate::engine::drain::plan::Drain::after_wait).
+    /// The wait of the delivery in front that an operator has ended. See
+    /// [`Drain::after_wait`](crate::engine::drain::plan::Drain::after_wait).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_wait: Option<Timestamp>,
+    pub ended_wait: Option<EndedWait>,
+}
+
+/// A wait for a delivery's next attempt that an operator has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct EndedWait {
+    pub sequence: Sequence,
+    /// The time until which the delivery would have waited, in milliseconds since 1970.
+    pub until: Timestamp,
 }
 
 impl WakeUp {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Operator, OperatorError, PATIENCE, TRIES};
-use crate::engine::queue::WakeUp;
+use crate::engine::queue::{EndedWait, WakeUp};
 use crate::protocol::{
     entity::EntityKey,
     inbox::{RetryNow, Retrying},
@@ -105,7 +105,8 @@ impl Operator {
                 failed && state.held.is_none() && !state.is_stopped()
             };
             let Some(state) = seen.as_ref().filter(waits) else { break };
-            let wake_up = WakeUp { ended_wait: state.retry_at, ..WakeUp::of(entity) };
+            let ended_wait = state.retry_at.map(|until| EndedWait { sequence: state.next(), until });
+            let wake_up = WakeUp { ended_wait, ..WakeUp::of(entity) };
             self.wake_up_later(&wake_up).await?;
             match self.store.run(&RetryNow { seen: state }, PATIENCE).await? {
                 Retrying::Now(state) => {

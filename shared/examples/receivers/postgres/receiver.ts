@@ -68,6 +68,8 @@ async function receive(database: pg.PoolClient, delivery: Delivery): Promise<"ap
         await apply(database, delivery);
         outcome = "applied";
       }
+      // It fails if an error that `apply` caught has aborted the transaction. A COMMIT would roll back without an error.
+      await database.query("RELEASE SAVEPOINT effect");
     } catch (error) {
       // Neither the effect nor the id; the token stays seen.
       await database.query("ROLLBACK TO SAVEPOINT effect");

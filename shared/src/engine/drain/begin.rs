@@ -158,7 +158,9 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
             Disposition::Delete
         }
         Drained::Follows { token, delay, .. } => {
-            Disposition::Replace(WakeUp::under(&wake_up.entity, token), delay, RequeueReason::Held)
+            let wake_up =
+                WakeUp { token: Some(token.0), ended_wait: wake_up.ended_wait, ..WakeUp::of(&wake_up.entity) };
+            Disposition::Replace(wake_up, delay, RequeueReason::Held)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),
         // The new holder may already have received and deleted this message. So send a fresh

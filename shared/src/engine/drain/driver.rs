@@ -250,7 +250,7 @@ impl<'a> Driver<'a> {
             }
             Stop::HandOver => {
                 let lease = self.renewer.lease().clone();
-                let wake_up = WakeUp::under(&entity, lease.token());
+                let wake_up = WakeUp { ended_wait: self.drain.ended_wait(), ..WakeUp::under(&entity, lease.token()) };
                 let announce = MarkHandOver { lease: &lease };
                 let sent = self.drainer.requeue(&wake_up, delay, reason);
                 let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;

@@ -16,6 +16,7 @@ use super::{
     page::{InboxPage, PageItem, WaitingDelivery},
 };
 use crate::{
+    engine::queue::EndedWait,
     protocol::{
         attempt::{OnFailure, Retries},
         delivery::{Age, Delivery, NO_ENTITY},
@@ -59,7 +60,7 @@ pub struct Drain {
     dropped: BTreeSet<IdentityHash>,
     /// The sequences whose receipts this drain has already written to rows of their own.
     spilled: BTreeSet<Sequence>,
-    ended_wait: Option<Timestamp>,
+    ended_wait: Option<EndedWait>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,17 +202,18 @@ impl Drain {
         Self { state, page, memory, is_at_gap: false, has_spilled, dropped, spilled, ended_wait: None }
     }
 
-    /// Sets the time until which the delivery in front would have waited if an operator had not ended its wait.
+    /// Sets the wait of the delivery in front that an operator has ended.
     ///
-    /// The operator's attempt is an extra one: if it fails or a breaker refuses it, the delivery waits until this time,
+    /// The operator's attempt is an extra one: if it fails or a breaker refuses it, the delivery waits until its end,
     /// and its total wait does not grow.
     #[must_use]
-    pub fn after_wait(self, ended_wait: Option<Timestamp>) -> Self {
+    pub fn after_wait(self, ended_wait: Option<EndedWait>) -> Self {
         let is_ended = self.state.last_error.is_some() && self.state.retry_at.is_none();
-        Self { ended_wait: ended_wait.filter(|_| is_ended), ..self }
+        let ended_wait = ended_wait.filter(|ended| is_ended && ended.sequence == self.state.next());
+        Self { ended_wait, ..self }
     }
 
-    pub(super) fn ended_wait(&self) -> Option<Timestamp> {
+    pub(super) fn ended_wait(&self) -> Option<EndedWait> {
         self.ended_wait
     }
 

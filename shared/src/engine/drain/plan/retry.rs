@@ -123,8 +123,10 @@ impl Drain {
         let is_charged = class != FailureClass::Unavailable;
         let attempts = if is_charged { self.tried(group) + 1 } else { self.state.attempts };
         // DynamoDB's TTL could delete a delivery that waits for longer.
-        let is_over = retries.waited(class) >= self.memory.retention / 2;
-        if is_over || source.retry.gives_up(class, &retries) {
+        // A limit counts the time that has passed, not the rest of a wait that an operator ended.
+        let passed = retries.without(self.unspent_wait(at));
+        let is_over = passed.waited(class) >= self.memory.retention / 2;
+        if is_over || source.retry.gives_up(class, &passed) {
             let carried = if is_charged { Retries::default() } else { self.state.retries.carried() };
             return match (group.is_several(), source.on_failure) {
                 (true, _) => self.apart(group, HANDOVER_DELAY, error, source, carried),
@@ -167,7 +169,7 @@ impl Drain {
 
     /// Returns the rest of the wait that an operator ended.
     pub(super) fn unspent_wait(&self, now: Timestamp) -> Duration {
-        self.ended_wait.map_or(Duration::ZERO, |until| until.since(now))
+        self.ended_wait.map_or(Duration::ZERO, |ended| ended.until.since(now))
     }
 
     /// Returns the part of `wait` that the delivery's total wait does not include yet.
