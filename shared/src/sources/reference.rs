@@ -1,7 +1,7 @@
 //! Describes the fields of the sources document, for its reference page, its schema and the command.
 //!
-//! The macro `document_table` declares a table once: the struct that serde parses, and its description. The Lambda functions do
-//! not call the descriptions, so the linker leaves them out of their binaries.
+//! The macro `document_table` declares a table once: the struct that serde parses, and its description. The Lambda
+//! functions do not call the descriptions, so the linker leaves them out of their binaries.
 
 use std::fmt;
 
