@@ -65,7 +65,7 @@ pub struct Verification {
     pub signed: Vec<&'static str>,
     /// The position of the secret that matches, counted from 1. `None` for a ping, or if the provider needs no secret.
     pub secret: Option<usize>,
-    /// Why ingest does not use the secret that matches. `None` if it does.
+    /// The reason that ingest ignores the matching secret. `None` if ingest uses it.
     pub unused_secret: Option<String>,
     pub is_ping: bool,
 }

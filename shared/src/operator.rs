@@ -159,11 +159,6 @@ impl Parked {
         }))
     }
 
-    /// Returns whether a redrive has begun. The delivery may have been appended again.
-    pub fn is_redriven(&self) -> bool {
-        self.row.get(a::REDRIVEN_AT).is_some()
-    }
-
     /// Returns the delivery. A body that is stored in parts is missing.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery

@@ -1,4 +1,4 @@
-//! A client in a process of its own: it reads commands from its standard input, and prints what came of each.
+//! A client in a process of its own. It reads commands from its standard input, and prints the result of each.
 
 use std::{path::Path, process::Stdio};
 
@@ -47,7 +47,7 @@ pub fn program(language: Language, name: &str) -> Command {
     }
 }
 
-/// Sets the variables by which a program finds `engines`, whose store it reaches at `store`.
+/// Sets the variables that tell a program how to reach `engines`, with `store` as the store's address.
 pub fn connect(command: &mut Command, engines: &Engines, store: &str) {
     let config = engines.config();
     command

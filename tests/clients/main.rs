@@ -41,7 +41,7 @@ fn writes(order: &str) -> Value {
     } }] })
 }
 
-fn at_once() -> Value {
+fn without_wait() -> Value {
     json!({ "wait": 0 })
 }
 
@@ -80,10 +80,10 @@ async fn failed_reply_of_each_request_is_recovered() {
                 pair.one.succeeds(operation, &key, more).await;
                 assert!(pair.proxy.is_done(), "{language:?}: {fault:?} at {operation}");
                 if ["acquire", "extend"].contains(&operation) {
-                    pair.two.fails("contended", "acquire", &key, at_once()).await;
+                    pair.two.fails("contended", "acquire", &key, without_wait()).await;
                     pair.one.succeeds("release", &key, json!({})).await;
                 }
-                pair.two.succeeds("acquire", &key, at_once()).await;
+                pair.two.succeeds("acquire", &key, without_wait()).await;
                 if operation == "commit" {
                     pair.two.fails("not_committed", "commit", &key, writes(&key)).await;
                 }
@@ -122,10 +122,10 @@ async fn lease_is_renewed_while_work_runs() {
         pair.one.send(&json!({ "op": "run", "key": "test/long", "length": 1000, "work": 4000 })).await;
         while pair.two.succeeds("lookup", "test/long", json!({})).await["held"] == false {}
         Env::system().sleep(Duration::from_millis(2500)).await;
-        pair.two.fails("contended", "acquire", "test/long", at_once()).await;
+        pair.two.fails("contended", "acquire", "test/long", without_wait()).await;
         let done = pair.one.answer().await;
         assert_eq!(done.get("error"), None, "{done}");
-        pair.two.succeeds("acquire", "test/long", at_once()).await;
+        pair.two.succeeds("acquire", "test/long", without_wait()).await;
     })
     .await;
 }
@@ -147,13 +147,13 @@ async fn work_that_blocks_past_its_lease_is_lost() {
 async fn request_that_cannot_succeed_names_the_remedy() {
     with_each(async |_, mut pair| {
         pair.proxy.plan("UpdateItem", Fault::Denied);
-        pair.one.fails("denied", "acquire", "test/denied", at_once()).await;
-        pair.one.fails("invalid", "acquire", "denied", at_once()).await;
+        pair.one.fails("denied", "acquire", "test/denied", without_wait()).await;
+        pair.one.fails("invalid", "acquire", "denied", without_wait()).await;
         pair.one.succeeds("acquire", "test/commit", json!({})).await;
         let elsewhere = json!({ "writes": [{ "Delete": { "TableName": "nowhere", "Key": { "a": { "S": "1" } } } }] });
         pair.one.fails("missing_table", "commit", "test/commit", elsewhere).await;
         // The lease was released: the writes can never succeed.
-        pair.two.succeeds("acquire", "test/commit", at_once()).await;
+        pair.two.succeeds("acquire", "test/commit", without_wait()).await;
     })
     .await;
 }
@@ -167,7 +167,7 @@ async fn typescript_forms_release_what_they_acquire() {
     assert_eq!(one.succeeds("write", "test/using", writes("using")).await["value"], "written");
     one.fails("not_committed", "write", "test/using", writes("using")).await;
 
-    two.succeeds("acquire", "test/using", at_once()).await;
+    two.succeeds("acquire", "test/using", without_wait()).await;
     assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], false);
     let given_up = one.succeeds("given_up", "test/using", json!({ "after": 300 })).await;
     assert_eq!(given_up, json!({ "name": "TimeoutError", "isQuick": true }));
@@ -176,7 +176,7 @@ async fn typescript_forms_release_what_they_acquire() {
 
     // The lease is released before the caller gets the error, so that a function may be frozen then.
     one.fails("out_of_time", "run", "test/using", json!({ "within": 2000, "work": 60_000 })).await;
-    two.succeeds("acquire", "test/using", at_once()).await;
+    two.succeeds("acquire", "test/using", without_wait()).await;
     two.succeeds("release", "test/using", json!({})).await;
     one.fails("invalid", "run", "test/using", json!({ "wait": -1, "work": 0 })).await;
 
@@ -184,7 +184,7 @@ async fn typescript_forms_release_what_they_acquire() {
     one.fails("invalid", "write", "test/using", own).await;
     let many = json!({ "writes": vec![json!({ "Delete": { "TableName": "totals", "Key": { "order": { "S": "1" } } } }); 100] });
     one.fails("invalid", "write", "test/using", many).await;
-    two.succeeds("acquire", "test/using", at_once()).await;
+    two.succeeds("acquire", "test/using", without_wait()).await;
 }
 
 const ORDERS: [&str; 4] = ["test/1", "test/2", "test/3", "test/4"];

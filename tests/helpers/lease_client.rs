@@ -1,5 +1,5 @@
 //! Leases of the Rust library for `tests/clients`. Reads commands from standard input, one JSON object a line, and
-//! prints what came of each.
+//! prints the result of each.
 
 use std::{
     collections::HashMap,
@@ -72,7 +72,7 @@ fn answer<T>(result: Result<T, LeaseError>, value: impl FnOnce(T) -> Value) -> V
     result.map_or_else(|error| failure(&error), value)
 }
 
-/// Holds the leases of `keys` in turn. Files in `folder` show who is inside, and the last token.
+/// Holds the leases of `keys` in turn. Files in `folder` name the present holders and the last token.
 async fn crowd(leases: &Leases, command: &Command) -> Value {
     let (mut overlaps, mut inversions) = (0, 0);
     for _ in 0..command.times {

@@ -44,7 +44,7 @@ impl Author {
     }
 }
 
-/// The options from which a command gets its reason.
+/// A command's options for the operator's name and reason.
 pub trait ReasonOptions: Args {
     fn reason(&self) -> Reason;
 }

@@ -75,7 +75,7 @@ impl Folder {
     /// nothing else would tell.
     async fn removed(&self) -> String {
         let lock = self.lock.metadata().map(|metadata| metadata.ino()).ok();
-        // Each database has a log of writes beside it while it is open.
+        // An open database has a log of writes.
         let log = |database: &str| format!("{database}-wal");
         let files = [LOCK.to_owned(), TABLES.to_owned(), log(TABLES), QUEUE.to_owned(), log(QUEUE)];
         let mut seen = [lock, None, None, None, None];

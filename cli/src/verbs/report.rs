@@ -65,7 +65,7 @@ impl Report {
         json
     }
 
-    /// Reports what became of an order's row.
+    /// Reports a change of an order's row.
     pub fn of_change(
         verb: &str,
         order: &EntityKey,

@@ -25,7 +25,7 @@ fn value_json(value: &Value) -> Json {
     }
 }
 
-/// Reads a row. Returns `None` if there is none.
+/// Reads a row. Returns `None` if the object is missing or empty.
 fn row_of(json: &Json) -> Option<Row> {
     let fields = json.as_object().filter(|fields| !fields.is_empty())?;
     Some(fields.iter().map(|(name, value)| (Attribute::from(name.clone()), value_of(value))).collect())

@@ -1,4 +1,4 @@
-//! What the library needs from outside, as effects of a host: the clocks, random numbers, and requests.
+//! The library's clocks, random numbers and requests, as effects that a host carries out.
 
 use std::{
     cell::Cell,

@@ -31,7 +31,7 @@ struct World {
     database: Database,
     /// The store's time, in milliseconds since the start.
     passed: Cell<u64>,
-    /// How much later than the store's clock the machine's clock shows, in milliseconds.
+    /// The machine's clock less the store's clock, in milliseconds.
     skew: i64,
     faults: RefCell<VecDeque<Fault>>,
     operations: RefCell<Vec<String>>,
@@ -224,7 +224,7 @@ impl<'a> Host<'a> {
     }
 }
 
-fn at_once() -> Value {
+fn without_wait() -> Value {
     json!({ "waitMs": 0 })
 }
 
@@ -251,7 +251,7 @@ fn failed_reply_of_each_request_is_recovered() {
             }
             let (mut host, granted) = Host::acquire(&world, &client, &json!({}));
             assert_eq!(granted["is"], "granted", "{fault:?} at {place}");
-            let (_, refused) = Host::acquire(&world, &client, &at_once());
+            let (_, refused) = Host::acquire(&world, &client, &without_wait());
             assert_eq!((&refused["is"], &refused["by"]), (&json!("contended"), &json!("a test")));
             if place != "acquire" {
                 world.fault(fault);
@@ -277,7 +277,7 @@ fn held_lease_is_renewed_until_released() {
     host.pass(10_000);
     let renewals = world.requests().len() - 1;
     assert!((8..=12).contains(&renewals), "{renewals}");
-    let (_, refused) = Host::acquire(&world, &client, &at_once());
+    let (_, refused) = Host::acquire(&world, &client, &without_wait());
     assert_eq!(refused["is"], "contended");
     assert_eq!(host.command("release")["is"], "released");
 }
@@ -287,7 +287,7 @@ fn frozen_holder_learns_that_its_lease_is_lost() {
     let world = World::new(0);
     let client = world.client();
     let (mut frozen, _) = Host::acquire(&world, &client, &json!({ "renew": true, "leaseMs": 2000 }));
-    // No step: the process does nothing meanwhile.
+    // The frozen process takes no step.
     world.passed.set(world.passed.get() + 4000);
     let (mut next, granted) = Host::acquire(&world, &client, &json!({}));
     assert_eq!(granted["is"], "granted");
@@ -342,14 +342,14 @@ fn silent_store_is_unreachable_and_denial_is_named() {
     let world = World::new(0);
     let client = world.client();
     world.fault(Fault::Dead);
-    let (_, unreachable) = Host::acquire(&world, &client, &at_once());
+    let (_, unreachable) = Host::acquire(&world, &client, &without_wait());
     assert_eq!(unreachable["is"], "unreachable");
     world.faults.take();
     world.fault(Fault::Denied);
-    let (_, denied) = Host::acquire(&world, &client, &at_once());
+    let (_, denied) = Host::acquire(&world, &client, &without_wait());
     assert_eq!(denied["is"], "denied");
     let elsewhere = Client::new(r#"{"table":"nowhere"}"#).unwrap();
-    let (_, missing) = Host::acquire(&world, &elsewhere, &at_once());
+    let (_, missing) = Host::acquire(&world, &elsewhere, &without_wait());
     assert_eq!(missing["is"], "missing_table", "{missing}");
 }
 

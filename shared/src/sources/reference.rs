@@ -94,7 +94,7 @@ pub(crate) const TEMPLATE: FieldPattern = pattern(
 )
 .about("a text with [fields in braces](sources.md#entity-what-order-is-kept-for)");
 pub(crate) const TOPIC: FieldPattern = pattern("topic", r"^\S(.*\S)?$", &["", " orders/*", "orders/* "])
-    .about("a topic as the provider writes it, in which `*` stands for any text or none: `\"orders/*\"`");
+    .about("a topic as the provider writes it, where `*` matches any text, even none: `\"orders/*\"`");
 pub(crate) const URL: FieldPattern =
     pattern("URL", "^[Hh][Tt][Tt][Pp][Ss]?://.", &["example.com", "ftp://example.com/"]);
 pub(crate) const FUNCTION: FieldPattern = pattern(

@@ -129,12 +129,12 @@ document_table! {
             example(toml "{ up_to = 10 }")
         )]
         deliver: Option<deliver::DeliverEntry>,
-        /// The time for which a delivery waits for more of its order, unless a full group waits already. More than 0,
+        /// The wait of a delivery for more of its order, unless a full group waits already. More than 0,
         /// at most a minute. Only with `deliver = { up_to = … }` or `"latest"`.
         #[field(Text(DURATION), means("no wait"), example("2s"), needs(deliver = "latest"))]
         #[serde(default, deserialize_with = "duration")]
         linger: Option<Duration>,
-        /// What happens to a delivery whose event is older than one of its topic family that was applied to its order.
+        /// The treatment of a delivery whose order has already applied a later event of the same topic family.
         /// `run` starts the handler, which can ask for the age; `skip` settles the delivery as superseded. Deliveries
         /// of the same time, redriven and rewound ones always run.
         #[field(word::<Stale>(), default("run"), example("skip"))]

@@ -1,37 +1,17 @@
 //! Decides between a redrive and a discard of the same parked delivery.
 
+use super::Remove;
 use crate::{
     format::{CorruptRow, attribute as a},
-    keys::key_of,
     operation::Operation,
-    table::{Action, Change, Condition, Key, Row, TableName, Value, Write, Written},
+    table::{Action, Change, Condition, Row, Write, Written},
     time::Timestamp,
 };
 
-/// A parked delivery's row, identified by its key and the nonce of its append.
-#[derive(Debug, Clone, PartialEq)]
-struct ParkedRow {
-    key: Key,
-    nonce: Value,
-}
-
-impl ParkedRow {
-    fn of(row: &Row) -> Result<Self, CorruptRow> {
-        let key = key_of(&TableName::Inbox, row).ok_or(CorruptRow::Attribute(a::ENTITY))?;
-        let nonce = row.get(a::NONCE).ok_or(CorruptRow::Attribute(a::NONCE))?.clone();
-        Ok(Self { key, nonce })
-    }
-
-    fn is_there(&self) -> Condition {
-        Condition::equal(a::NONCE, self.nonce.clone())
-    }
-}
-
-/// Records in a parked delivery's row that a redrive is about to append the delivery again. From then on, nobody
-/// can discard it.
+/// Marks a parked delivery's row before a redrive appends the delivery again. A marked delivery cannot be discarded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MarkRedrive {
-    row: ParkedRow,
+    row: Remove,
     at: Timestamp,
 }
 
@@ -44,7 +24,7 @@ pub enum RedriveMarked {
 
 impl MarkRedrive {
     pub fn of(row: &Row, at: Timestamp) -> Result<Self, CorruptRow> {
-        Ok(Self { row: ParkedRow::of(row)?, at })
+        Ok(Self { row: Remove::of(row)?, at })
     }
 }
 
@@ -52,11 +32,8 @@ impl Operation for MarkRedrive {
     type Outcome = RedriveMarked;
 
     fn write(&self) -> Write {
-        Write {
-            key: self.row.key.clone(),
-            condition: self.row.is_there(),
-            action: Action::Update(vec![Change::set(a::REDRIVEN_AT, self.at.as_millis())]),
-        }
+        let change = Change::set(a::REDRIVEN_AT, self.at.as_millis());
+        Write { action: Action::Update(vec![change]), ..self.row.write() }
     }
 
     /// Does not recognise an earlier try of this write, and need not: a second try also meets the condition.
@@ -71,7 +48,7 @@ impl Operation for MarkRedrive {
 /// Deletes a parked delivery's row, unless a redrive of the delivery has begun.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Discard {
-    row: ParkedRow,
+    row: Remove,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +61,7 @@ pub enum Discarded {
 
 impl Discard {
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
-        Ok(Self { row: ParkedRow::of(row)? })
+        Ok(Self { row: Remove::of(row)? })
     }
 }
 
@@ -92,11 +69,8 @@ impl Operation for Discard {
     type Outcome = Discarded;
 
     fn write(&self) -> Write {
-        Write {
-            key: self.row.key.clone(),
-            condition: Condition::All(vec![self.row.is_there(), Condition::absent(a::REDRIVEN_AT)]),
-            action: Action::Delete,
-        }
+        let write = self.row.write();
+        Write { condition: Condition::All(vec![write.condition, Condition::absent(a::REDRIVEN_AT)]), ..write }
     }
 
     /// Does not recognise an earlier try of this write: the row is gone either way. After a request without a reply,
@@ -104,7 +78,7 @@ impl Operation for Discard {
     fn judge(&self, reply: Written) -> Result<Discarded, CorruptRow> {
         Ok(match reply {
             Written::Landed(_) => Discarded::Discarded,
-            Written::Refused(Some(row)) if row.get(a::NONCE) == Some(&self.row.nonce) => Discarded::Redriven,
+            Written::Refused(Some(row)) if row.get(a::REDRIVEN_AT).is_some() => Discarded::Redriven,
             Written::Refused(_) => Discarded::Gone,
         })
     }

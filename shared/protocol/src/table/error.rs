@@ -41,8 +41,7 @@ impl TableError {
         }
     }
 
-    /// Classifies the reasons for which DynamoDB cancelled a transaction. None is a failed condition. Each reason has a
-    /// code and a message.
+    /// Classifies the reasons of a cancelled transaction, each a code and a message. No reason is a failed condition.
     #[doc(hidden)]
     pub fn from_cancellation<'a>(reasons: impl IntoIterator<Item = (&'a str, Option<&'a str>)>) -> Self {
         match reasons.into_iter().find(|(code, _)| *code != "None") {

@@ -60,7 +60,7 @@ document_table! {
         #[field(OneOrMore(PLACE), means("the hash of the body"), example("x-acme-delivery"))]
         #[serde(default, deserialize_with = "one_or_more")]
         pub delivery_id: Vec<ValueLocation>,
-        /// The time for which the sender retries a delivery that was not answered 2xx. Without a `delivery_id`, an
+        /// The sender's retry time for a delivery that was not answered 2xx. Without a `delivery_id`, an
         /// equal body counts as a repeat for at least this time and at most twice as long. `0s`: the sender never
         /// retries. Then each request is a delivery, and `on_outage` defaults to `"queue"`.
         #[field(Text(DURATION), means("3 days"), example("1h"))]
