@@ -37,6 +37,8 @@ async function onPostgres(connectionString: string) {
   await pool.query(POSTGRES_TABLES + ORDERS);
   return applyOnce({ ...options, store: postgres(pool) }, async (delivery, database) => {
     wanted(delivery);
+    // The error aborts the transaction, whether it is caught or not.
+    if (delivery.topic === "orders/caught") return void (await database.query("SELECT 1/0").catch(() => {}));
     await database.query(
       `INSERT INTO orders VALUES ($1, $2, $3, 1) ON CONFLICT (entity_key) DO UPDATE SET last_topic = excluded.last_topic,
        last_body = excluded.last_body, deliveries = orders.deliveries + 1`,

@@ -332,6 +332,26 @@ async fn packaged_receiver_on_postgres_applies_deliveries_once() {
     remembers_applied_deliveries(postgres, start, "it failed").await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn database_error_caught_in_apply_is_no_success() {
+    let postgres = match Postgres::start().await {
+        Ok(postgres) => postgres,
+        Err(reason) => return not_run(&reason),
+    };
+    let command = match packaged("express", Some(&postgres.url())).await {
+        Ok(command) => command,
+        Err(reason) => return not_run(&reason),
+    };
+    let receiver = ReceiverProcess::start(command, SECRETS).await;
+    let env = Env::system();
+    let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
+    let context = Context::detached(FencingToken(7), Duration::from_secs(10), env.clone());
+    let sent = incoming("shop", "shop/order/1", "1", "orders/caught", &env);
+    let outcome = forward.handle(&Delivery::detached(sent, Sequence(1)), &context).await.unwrap();
+    assert_eq!(outcome, Outcome::retry("the endpoint answered 500: it failed"));
+    assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "0");
+}
+
 /// The block of docs/handlers.md counts deliveries by answers with writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_helper_of_page_counts_each_delivery_once() {
