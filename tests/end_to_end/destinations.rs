@@ -407,6 +407,29 @@ async fn retry_command_of_one_order_frees_recovered_destination() {
     assert!(!world.applied().is_empty(), "the breaker lets it through");
 }
 
+/// The last wait before the limit has been counted in whole when it begins.
+#[tokio::test(start_paused = true)]
+async fn retry_command_in_last_wait_parks_nothing() {
+    let world = world();
+    append(&world, "shop", "a", "1").await;
+    let drainer = world.drainer(answering(|_, _| Outcome::retry("no")));
+    let failed_for = async || world.state("shop/a").await.retries.waited(FailureClass::Failed);
+    while failed_for().await < HOUR {
+        world.process_next(&drainer).await;
+    }
+    let due = world.state("shop/a").await.retry_at.expect("it waits");
+    // Less than an hour has passed, and more than an hour less the allowance for clock skew.
+    let rest = failed_for().await - (HOUR - 2 * MINUTE);
+    world.env.sleep(due.since(world.env.now()).saturating_sub(rest)).await;
+    world.operator().retry(&key("shop/a")).await.expect("memory answers");
+    world.process_next(&drainer).await;
+    assert_eq!((parked(&world, "a").await.len(), world.state("shop/a").await.retry_at), (0, Some(due)));
+    while parked(&world, "a").await.is_empty() {
+        world.process_next(&drainer).await;
+    }
+    assert!(world.env.now() >= due, "as without the operator");
+}
+
 #[tokio::test(start_paused = true)]
 async fn retry_command_keeps_counted_waiting_time() {
     let world = world();
