@@ -59,8 +59,10 @@ pub(super) fn found<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Opt
     places.iter().find_map(|place| value(request, place.as_ref()))
 }
 
-/// Returns a delivery's id like [`found`], without values that name no delivery. If the header came with several different values, adds the body's hash to
-/// the first one: the comma may also be part of the id, and then another id may begin with the same text.
+/// Returns a delivery's id like [`found`], without values that name no delivery.
+///
+/// If the header came with several different values, adds the body's hash to the first one: the comma may also be part
+/// of the id, and then another id may begin with the same text.
 pub(super) fn found_id<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Option<Cow<'a, str>> {
     let id = |place: &str| {
         let first = value(request, place).filter(|value| can_name_delivery(value))?;

@@ -9,6 +9,7 @@ use serializer::{
     output, say,
     signature::{SignatureClaim, Unusable, Verification},
 };
+use webhook_serializer::providers::Secret;
 
 use crate::commands::{print_json, tryout::webhook::Webhook};
 
@@ -52,8 +53,12 @@ impl Verify {
         };
         Ok(match verdict {
             Ok(known) => {
-                if let Some(note) = &known.unused_secret {
-                    output::complain(format_args!("note: {note}"));
+                let secret =
+                    known.secret.filter(|_| !claim.is_published()).and_then(|number| claim.secrets.get(number - 1));
+                if let Some(what) = secret.and_then(|secret| Secret::new(secret).decoded().ok()?.guessable()) {
+                    output::complain(format_args!(
+                        "note: the secret {what}, so the function ingest does not use it, and answers 503"
+                    ));
                 }
                 if is_json {
                     print_json(&as_json(&known));
