@@ -119,13 +119,14 @@ impl SignatureClaim {
         headers.with_query(query.and_then(|query| query.split('#').next()).unwrap_or_default())
     }
 
-    /// Returns whether the provider signs the URL or sends a secret in it.
+    /// Returns whether the provider signs the URL or sends a secret in it, or an option names a part of its query.
     pub fn reads_url(&self) -> bool {
+        let names_query = self.options.iter().any(|(_, text)| text.contains("query:"));
         let refused = |query: &str| {
             let request = Request { headers: &Headers::default().with_query(query), body: &[] };
             providers::by_name(&self.provider).map(|provider| provider.verify(request, &[]))
         };
-        self.signs_url() || refused("") != refused("token=any")
+        names_query || self.signs_url() || refused("") != refused("token=any")
     }
 
     fn signs_url(&self) -> bool {

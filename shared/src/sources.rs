@@ -387,7 +387,7 @@ mod tests {
             ("entity = 7", "`entity` is a template such as `{source}/{entity}`, or a list of templates".into()),
             (
                 "generic = { header = 'x', hash = 'sha1', encoding = 'hex', topic = 'hush hush' }",
-                "\"…\" is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`"
+                "\"…\" is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`, nor `{form:NAME}` or `{query:NAME}`"
                     .into(),
             ),
             (

@@ -41,5 +41,6 @@ mod slices;
 mod stops;
 mod sweep;
 mod threads;
+mod tokens;
 mod untried;
 mod wiring;

@@ -82,11 +82,20 @@ pub fn of(source: &Source) -> Vec<Advice> {
         ),
     });
     let several = several(source).map(|text| Advice { weight: Weight::Note, text });
+    let repeats = source.may_mistake_events_for_repeats().then(|| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{}`: without `delivery_id`, a webhook whose body equals an earlier one counts as its repeat. If the\n\
+             sender's bodies only name an object, such as `id=tr_7`, write `retried_for = \"0s\"`: each request is a delivery",
+            source.name
+        ),
+    });
     warning
         .into_iter()
         .chain(nothing)
         .chain(topics::of(source))
         .chain(several)
+        .chain(repeats)
         .chain(note)
         .chain(guessable)
         .chain(posts)
@@ -270,6 +279,19 @@ mod tests {
         assert!(of_origin.text.contains("a secret is a reference that nothing has replaced"), "{}", of_origin.text);
         let [forward] = texts(of_shop);
         assert!(forward.contains("the secret of `forward` is a placeholder"), "{forward}");
+    }
+
+    #[test]
+    fn generic_source_without_delivery_id_gets_note() {
+        let noted = |options: &str| {
+            let generic =
+                format!("secrets = ['q7mZ4kT1']\ngeneric = {{ token_in = 'x-key', entity = '{{form:id}}'{options} }}");
+            advice("generic", &generic).len()
+        };
+        assert_eq!(noted(""), 1);
+        for options in [", delivery_id = 'x-id'", ", event_time = '/at'", ", retried_for = '0s'"] {
+            assert_eq!(noted(options), 0, "{options}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn of(claim: &SignatureClaim, source: &Source, refusal: &Unverified) 
         Unverified::Missing(name) => missing(claim, name),
         Unverified::Malformed(name) => malformed(claim, name),
         Unverified::Doubled(name) => doubled(claim, name),
-        Unverified::NoToken => no_token(claim),
+        Unverified::NoToken(parameter) => no_token(claim, parameter),
         Unverified::Mismatch => mismatch(claim, source),
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
         Unverified::Outdated(at) => format!("{} does not contain the key that the webhook names", of_key(claim, at)),
@@ -81,22 +81,22 @@ fn missing(claim: &SignatureClaim, name: &str) -> String {
     format!("header {name} is missing; the given headers are {}", given.join(", "))
 }
 
-fn no_token(claim: &SignatureClaim) -> String {
+fn no_token(claim: &SignatureClaim, parameter: &str) -> String {
     if let Some(found) = another_provider(claim) {
         return found;
     }
     match &claim.url {
         None => format!(
-            "{} does not sign its webhooks: give the URL that it calls, with --url 'https://…?token=…'",
+            "{} does not sign its webhooks: give the URL that it calls, with --url 'https://…?{parameter}=…'",
             claim.provider
         ),
-        Some(_) => format!("the URL has no `?token=`, in which {} sends the secret", claim.provider),
+        Some(_) => format!("the URL has no `?{parameter}=`, in which {} sends the secret", claim.provider),
     }
 }
 
 fn is_by_token(claim: &SignatureClaim, source: &Source) -> bool {
     let without = SignatureClaim { url: None, ..claim.clone() }.verified_by(source);
-    claim.reads_url() && matches!(without, Err(Unverified::NoToken | Unverified::Missing(_)))
+    claim.reads_url() && matches!(without, Err(Unverified::NoToken(_) | Unverified::Missing(_)))
 }
 
 fn malformed(claim: &SignatureClaim, name: &str) -> String {
@@ -123,6 +123,9 @@ fn mismatch(claim: &SignatureClaim, source: &Source) -> String {
         Some("secrets") => return "there is no --secret to verify it with".to_owned(),
         Some(field) => return format!("there is no --option {field}=… to verify it with"),
         None => {}
+    }
+    if claim.options.iter().any(|(name, _)| name == "token_in") {
+        return "the token that the request holds matches none of the given secrets".to_owned();
     }
     let explained = body(claim)
         .or_else(|| signature(claim))
@@ -285,7 +288,7 @@ fn another_provider(claim: &SignatureClaim) -> Option<String> {
         let source = SignatureClaim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);
-            !matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken) | Ok(Verified::Ping))
+            !matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken(_)) | Ok(Verified::Ping))
         })
     };
     let own = is_known(claim);

@@ -289,6 +289,29 @@ fn verify_checks_token_in_url_and_lists_no_signed_parts() {
 }
 
 #[test]
+fn verify_reads_token_and_order_of_unsigned_request() {
+    let form = "content-type: application/x-www-form-urlencoded".to_owned();
+    let at = |place: &str, secret: &str, header: &str| {
+        let options = [format!("token_in={place}"), "entity={form:id}".to_owned(), "account={query:shop}".to_owned()];
+        let mut arguments = vec!["--url", "https://example.com/webhooks/shop?token=secret&shop=7"];
+        options.iter().for_each(|option| arguments.extend(["--option", option]));
+        verified("generic", secret, &[header.to_owned(), form.clone()], &arguments, b"id=tr_7")
+    };
+    for (place, secret, header) in [
+        ("{query:token}", "secret", "a: b"),
+        ("x-key", "secret", "x-key: secret"),
+        ("basic", "user:secret", "authorization: Basic dXNlcjpzZWNyZXQ="),
+    ] {
+        let (said, code) = at(place, secret, header);
+        assert_eq!((code, &said["entity"], &said["signed"]), (Some(0), &json!("tr_7"), &json!([])), "{said}");
+        let other = reason(at(place, "user:other", header));
+        assert_eq!(other, "the token that the request holds matches none of the given secrets");
+    }
+    assert!(reason(at("x-key", "secret", "a: b")).contains("header x-key is missing"));
+    assert!(reason(at("basic", "secret", "a: b")).contains("lacks the colon"));
+}
+
+#[test]
 fn verify_names_url_that_fits_the_signature() {
     let url = |url| ["--url", url];
     let headers = signed("square", "secret", &url("https://example.com/a"), BODY.as_bytes());

@@ -43,10 +43,10 @@ const ANSWER: Duration = Duration::from_millis(2500);
 
 enum RequestJudgement {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
-    Delivery(Box<ReceivedWebhook>, Option<&'static str>),
+    Delivery(Box<ReceivedWebhook>, Option<String>),
     /// Answer the delivery without storing it, because its source ignores its topic. The text is the body
     /// of the answer, for senders that require one.
-    Ignored(Box<ReceivedWebhook>, Option<&'static str>),
+    Ignored(Box<ReceivedWebhook>, Option<String>),
     /// Give this answer to a valid request that carries no delivery.
     Answer(Response),
     /// Refuse the request. A newer sources document could not change that.
@@ -137,7 +137,7 @@ impl Ingest {
         response
     }
 
-    fn ignore(&self, received: &ReceivedWebhook, required_body: Option<&'static str>) -> Response {
+    fn ignore(&self, received: &ReceivedWebhook, required_body: Option<String>) -> Response {
         self.inbox.observe(&Event::Ignored { incoming: &received.incoming });
         Response::ignored(&received.incoming.topic).with_body(required_body)
     }
@@ -161,7 +161,7 @@ impl Ingest {
         request: &HttpRequest,
         refused: RefusedRequest,
         answer_by: &mut Duration,
-    ) -> Result<(Box<ReceivedWebhook>, Option<&'static str>), Response> {
+    ) -> Result<(Box<ReceivedWebhook>, Option<String>), Response> {
         let newest = self.sources.newest().await;
         let current = self.sources.current();
         let refused = if Arc::ptr_eq(known, &current) {
@@ -252,7 +252,7 @@ impl Ingest {
         match verified {
             Ok(Verified::Delivery) => {
                 let received = Box::new(source.receive(webhook, now));
-                let required_body = source.answer();
+                let required_body = source.answer().map(str::to_owned);
                 match received.is_ignored {
                     false => RequestJudgement::Delivery(received, required_body),
                     true => RequestJudgement::Ignored(received, required_body),

@@ -7,6 +7,11 @@ use crate::protocol::entity::DeliveryId;
 
 const UNKNOWN: &str = "unknown";
 
+/// The place of a field in a form, such as `form:id`.
+pub(crate) const FORM: &str = "form";
+/// The place of a parameter in the URL's query, such as `query:order_id`.
+pub(crate) const QUERY: &str = "query";
+
 /// Removes control characters from the topic that the sender gave, and cuts it to 128 characters.
 /// Returns `unknown` if nothing is left. Most senders put the topic into a header that is not signed,
 /// so a forger can choose it.
@@ -53,8 +58,8 @@ fn can_name_delivery(value: &str) -> bool {
     can_name(value) && !is_nothing && value.chars().any(|c| !c.is_control() && !" 0-".contains(c))
 }
 
-/// Returns the first non-empty value at `places`. A place that begins with a slash is a JSON pointer into the body;
-/// any other is the name of a header in lower case.
+/// Returns the first non-empty value at `places`. A place that begins with a slash is a JSON pointer into the body, and
+/// one in braces a [`parameter`]; any other is the name of a header in lower case.
 pub(super) fn found<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> Option<Cow<'a, str>> {
     places.iter().find_map(|place| value(request, place.as_ref()))
 }
@@ -74,16 +79,31 @@ pub(super) fn found_id<'a>(request: Request<'a>, places: &[impl AsRef<str>]) -> 
 }
 
 fn value<'a>(request: Request<'a>, place: &str) -> Option<Cow<'a, str>> {
-    let value = match place.starts_with('/') {
-        true => pointer(request.body, place),
-        false => request.headers.first(place).map(Cow::Borrowed),
+    let value = match place.as_bytes().first()? {
+        b'/' => pointer(request.body, place),
+        b'{' => parameter(request, place.strip_prefix('{')?.strip_suffix('}')?),
+        _ => request.headers.first(place).map(Cow::Borrowed),
     };
     value.filter(|value| !value.is_empty())
+}
+
+/// Returns the parameter `place` of a request: `form:NAME` of a body that is a form, or `query:NAME` of the URL. If the
+/// name occurs several times, the first one counts. A value that is not UTF-8 counts as missing.
+pub(crate) fn parameter<'a>(request: Request<'a>, place: &str) -> Option<Cow<'a, str>> {
+    let (kind, name) = place.split_once(':')?;
+    let text = match kind {
+        FORM => request.body,
+        QUERY => request.headers.query().as_bytes(),
+        _ => return None,
+    };
+    let (_, value) = form_urlencoded::parse(text).find(|(held, _)| held == name)?;
+    Some(value).filter(|value| !value.contains(char::REPLACEMENT_CHARACTER))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::Headers;
 
     #[test]
     fn topic_family_is_topic_without_last_word() {
@@ -116,6 +136,20 @@ mod tests {
         assert_eq!(first(body, &["/order_id"]), None);
         let body = br#"{"a":false,"b":" ","c":"true","id":0}"#;
         assert_eq!(first(body, &["/a", "/b", "/c", "/id"]).as_deref(), Some("0"));
+    }
+
+    #[test]
+    fn parameter_is_read_from_form_and_query() {
+        let headers = Headers::default().with_query("order_id=7&order_id=8&note=a%20b+c");
+        let request = Request { headers: &headers, body: b"id=tr_7&note=%C3%A9&bad=%ff&empty=" };
+        let read = |place: &str| found(request, &[place]).map(Cow::into_owned);
+        assert_eq!(read("{form:id}").as_deref(), Some("tr_7"));
+        assert_eq!(read("{form:note}").as_deref(), Some("\u{e9}"));
+        assert_eq!(read("{query:order_id}").as_deref(), Some("7"), "the first one counts");
+        assert_eq!(read("{query:note}").as_deref(), Some("a b c"));
+        for missing in ["{form:order_id}", "{query:id}", "{form:bad}", "{form:empty}", "{cookie:id}", "{form:id"] {
+            assert_eq!(read(missing), None, "{missing}");
+        }
     }
 
     #[test]

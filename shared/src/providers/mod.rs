@@ -44,6 +44,7 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use describe::{FORM, QUERY, parameter};
 pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts, UNDOCUMENTED_HORIZON};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
@@ -194,8 +195,9 @@ pub enum Unverified {
     /// Lambda joins the values of a header that comes several times by commas.
     #[error("header {0} has several values, so it probably came several times")]
     Doubled(String),
-    #[error("the URL has no `?token=` with the source's secret")]
-    NoToken,
+    /// The query parameter with this name is missing.
+    #[error("the URL has no `?{0}=` with the source's secret")]
+    NoToken(String),
     #[error("the signature was made at {0}, too far from now")]
     Stale(Timestamp),
     /// No configured secret or published key made the signature, or the sender signed the webhook for
@@ -339,6 +341,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         self.reads().is_none_or(Reads::has_retries)
     }
 
+    /// Returns whether two events may have equal bodies, and the second would count as a repeat of the first. Only
+    /// `generic` knows of this, from its options.
+    fn may_mistake_events_for_repeats(&self) -> bool {
+        false
+    }
+
     /// Returns this provider's rules for the URL that is registered with it, if the provider signs this
     /// URL. Otherwise returns `None`. The parameter `url` must equal the registered URL byte for byte.
     ///
@@ -351,6 +359,17 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
             None => Ok(None),
             Some(_) => Err("`url` is only for providers that sign the URL they call; remove it".into()),
         }
+    }
+
+    /// Returns the query parameter of the provider's test request, a GET whose answer must repeat the parameter's value.
+    fn challenge(&self) -> Option<&str> {
+        self.reads()?.challenge
+    }
+
+    /// Returns the body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
+    /// answer's status.
+    fn answer(&self) -> Option<&str> {
+        self.reads()?.answer
     }
 
     /// Returns the query of the URL that the provider calls, if the provider sends the secret in the

@@ -63,6 +63,8 @@ pub enum Absent {
     Means(&'static str),
     /// The field is required if another field has a certain value, and refused otherwise.
     RequiredBy(&'static str, &'static str),
+    /// The field is required if another field is absent, and refused otherwise.
+    RequiredWithout(&'static str),
 }
 
 pub const NAME: &str = "^[a-z0-9_-]{1,64}$";
@@ -85,11 +87,20 @@ pub(crate) const RATE: FieldPattern =
 pub(crate) const HEADER: FieldPattern =
     pattern("header", r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", &["", "x y"]).about("a header's name, in any case");
 pub(crate) const PLACE: FieldPattern =
-    pattern("place", r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+)$", &["", "x y", "event/type"])
-        .about("a header's name or, starting with a slash, a JSON pointer into the body: `\"/order/id\"`");
+    pattern(
+        "place",
+        r"^((/([^~]|~[01])*)|[!#$%&'*+.^_`|~0-9A-Za-z-]+|\{(form|query):[^{}]+\})$",
+        &["", "x y", "event/type", "{id}"],
+    )
+    .about(
+        "a header's name; starting with a slash, a JSON pointer into the body: `\"/order/id\"`; `{form:NAME}` in a form; or `{query:NAME}` in the URL",
+    );
+pub(crate) const TOKEN: FieldPattern =
+    pattern("token place", r"^([!#$%&'*+.^_`|~0-9A-Za-z-]+|\{query:[^{}]+\})$", &["", "x y", "/key", "{form:key}"])
+        .about("a header's name, `{query:NAME}` or `basic`");
 pub(crate) const TEMPLATE: FieldPattern = pattern(
     "template",
-    r"^([^{}]*\{([^{}:]+:)?(source|provider|topic|account|entity|/[^{}]+|header:[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
+    r"^([^{}]*\{([^{}:]+:)?(source|provider|topic|account|entity|/[^{}]+|(header|form|query):[^{}]+)\}[^{}]*)+$|^[^{}/]+/[^{}]+$",
     &["{order}", "orders"],
 )
 .about("a text with [fields in braces](sources.md#entity-what-order-is-kept-for)");
@@ -236,6 +247,7 @@ macro_rules! absent {
     (default $($value:tt)+) => { Absent::Is(toml!($($value)+)) };
     (means $words:literal) => { Absent::Means($words) };
     (required_by $field:ident = $value:literal) => { Absent::RequiredBy(stringify!($field), stringify!($value)) };
+    (required_without $field:ident) => { Absent::RequiredWithout(stringify!($field)) };
 }
 
 /// The TOML text of a literal, or the text after `toml`.

@@ -58,8 +58,8 @@ impl Source {
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
-    pub fn challenge(&self) -> Option<&'static str> {
-        self.provider().reads()?.challenge
+    pub fn challenge(&self) -> Option<&str> {
+        self.provider().challenge()
     }
 
     pub fn failure_limit(&self) -> Option<u32> {
@@ -71,6 +71,11 @@ impl Source {
     pub fn on_outage(&self) -> OnOutage {
         let default = if self.provider().has_retries() { OnOutage::Refuse } else { OnOutage::Queue };
         self.on_outage.unwrap_or(default)
+    }
+
+    /// Returns whether two events may have equal bodies, and the second would count as a repeat of the first.
+    pub fn may_mistake_events_for_repeats(&self) -> bool {
+        self.provider().may_mistake_events_for_repeats()
     }
 
     fn provider(&self) -> &dyn Provider {
@@ -111,8 +116,8 @@ impl Source {
         self.credentials.secrets.first().and_then(|secret| self.provider().query(secret))
     }
 
-    pub fn answer(&self) -> Option<&'static str> {
-        self.provider().reads()?.answer
+    pub fn answer(&self) -> Option<&str> {
+        self.provider().answer()
     }
 
     /// Creates the delivery for a verified request.
@@ -134,7 +139,7 @@ impl Source {
         };
         let (entity, unrouted) = match entity {
             Ok(entity) => (entity, None),
-            Err(reason) => (EntityKey::unrouted(&self.name), Some(unreadable(request.body, reason))),
+            Err(reason) => (EntityKey::unrouted(&self.name), Some(unreadable(request, reason))),
         };
         let is_ignored = !is_taken && described.has_topic();
         let delivery_id = match described.repeated_within {
@@ -173,7 +178,10 @@ impl Source {
                 "entity" => described.entity.as_deref().map(Into::into),
                 "account" => described.account.as_deref().map(Into::into),
                 pointer if pointer.starts_with('/') => providers::pointer(request.body, pointer),
-                header => request.headers.first(header.strip_prefix("header:")?).map(Into::into),
+                named => match named.strip_prefix("header:") {
+                    Some(header) => request.headers.first(header).map(Into::into),
+                    None => providers::parameter(request, named),
+                },
             })
         };
         let own = described.entity.as_deref().filter(|_| self.entity.is_empty());
@@ -196,9 +204,14 @@ impl Source {
     }
 }
 
-/// Returns why no order is found in `body`: because nothing of it can be read, or by `reason`.
-fn unreadable(body: &[u8], reason: String) -> String {
-    providers::unreadable(body).unwrap_or_else(|| match providers::has_lone_surrogate(body) {
+/// Returns why no order is found in a request: because nothing of its body can be read, or by `reason`.
+fn unreadable(request: Request<'_>, reason: String) -> String {
+    let is_form =
+        |value: &str| value.trim_start().to_ascii_lowercase().starts_with("application/x-www-form-urlencoded");
+    if request.headers.get("content-type").is_some_and(is_form) {
+        return format!("{reason}; the body is a form, and `{{form:NAME}}` reads a field of it");
+    }
+    providers::unreadable(request.body).unwrap_or_else(|| match providers::has_lone_surrogate(request.body) {
         true => {
             format!("{reason}; a text in the body has half of a surrogate pair, such as `\\ud800`, and cannot be read")
         }

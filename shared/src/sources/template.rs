@@ -6,13 +6,15 @@ use super::topics;
 use crate::{
     nearest,
     protocol::entity::{EntityKey, InvalidEntityKey, JOBS, SourceName},
+    providers::{FORM, QUERY},
 };
 
 /// A template of entity keys, such as `order/{/metadata/order_id}`.
 ///
 /// Its fields are `source`, `provider`, `topic`, `account` (the shop, store or account that
 /// the provider names), `entity` (the entity by the provider's own rule), JSON pointers into
-/// the body (`/id`) and headers (`header:x-order-id`). A pattern in front of a field limits it
+/// the body (`/id`), headers (`header:x-order-id`), fields of a form (`form:id`) and parameters of the URL
+/// (`query:order`). A pattern in front of a field limits it
 /// to some topics (`refunds/*:/order_id`). A template without fields is the key of one entity
 /// for all deliveries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub enum InvalidTemplate {
     #[error("a brace is not closed, or closed without being opened")]
     Brace,
     #[error(
-        "there is no field {{{0}}}{hint}; the fields are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, and {{header:name}}; for some topics only, write {{refunds/*:/order_id}}",
+        "there is no field {{{0}}}{hint}; the fields are {{source}}, {{provider}}, {{topic}}, {{account}}, {{entity}}, JSON pointers such as {{/id}}, {{header:name}}, {{form:name}} and {{query:name}}; for some topics only, write {{refunds/*:/order_id}}",
         hint = nearest::hint(.0, FIELDS)
     )]
     Field(String),
@@ -58,8 +60,9 @@ impl TemplateSegment {
             return all(text.to_owned());
         }
         match text.split_once(':')? {
-            (HEADER, "") | ("", _) => None,
+            (HEADER | FORM | QUERY, "") | ("", _) => None,
             (HEADER, name) => all(format!("{HEADER}:{}", name.to_ascii_lowercase())),
+            (FORM | QUERY, _) => all(text.to_owned()),
             (topics, field) => match Self::field(field)? {
                 Self::Field { name, topics: None } => Some(Self::Field { name, topics: Some(topics.to_owned()) }),
                 _ => None,
@@ -170,6 +173,11 @@ mod tests {
         let filled = template.fill("a topic", |field| Some(format!("<{field}>").into()));
         assert_eq!(filled.as_deref(), Some("order/</a/b>-<header:x-shop>!"));
         assert_eq!(template.to_string(), "order/{/a/b}-{header:x-shop}!");
+        let template = Template::parse("order/{form:Id}{a.*:query:o}").unwrap();
+        assert_eq!(
+            template.fill("a.b", |field| Some(format!("<{field}>").into())).as_deref(),
+            Some("order/<form:Id><query:o>")
+        );
     }
 
     #[test]
@@ -210,7 +218,7 @@ mod tests {
         assert_eq!(Template::parse("order/{id}"), Err(InvalidTemplate::Field("id".into())));
         assert_eq!(Template::parse("order/{header:}"), Err(InvalidTemplate::Field("header:".into())));
         assert_eq!(Template::parse("order/{/}"), Err(InvalidTemplate::Field("/".into())));
-        for field in [":/id", "orders/*:", "orders/*:id", "orders/*:header:", "a:b:/id", "header:"] {
+        for field in [":/id", "orders/*:", "orders/*:id", "orders/*:header:", "a:b:/id", "header:", "form:", "query:"] {
             assert_eq!(Template::parse(&format!("order/{{{field}}}")), Err(InvalidTemplate::Field(field.into())));
         }
         for no_key in ["", "order", "order/", "order/\n"] {

@@ -74,5 +74,6 @@ fn absent_of(absent: Absent) -> String {
         Absent::Is(value) => format!("`{value}`"),
         Absent::Means(words) => words.to_owned(),
         Absent::RequiredBy(field, value) => format!("required by `{field} = {value}`, refused with any other"),
+        Absent::RequiredWithout(field) => format!("required, unless `{field}` is set"),
     }
 }

@@ -9,9 +9,7 @@ use webhook_serializer::sources::reference::{
 /// Returns the JSON Schema of the sources document, for editors. It accepts every document that the parser accepts, and
 /// perhaps others.
 pub fn schema() -> String {
-    let described = source();
-    let mut source = table(&described);
-    source["allOf"] = described.fields.iter().filter_map(goes_with).collect();
+    let source = table(&source());
     let mut origin = table(&origin());
     origin["description"] = "The proxy that webhooks come through.".into();
     let schema = json!({
@@ -37,22 +35,35 @@ pub fn schema() -> String {
     text
 }
 
-/// Returns a condition in JSON Schema: the field is required if another has a certain value, and forbidden otherwise.
+/// Returns a condition in JSON Schema: the field is required if another has a certain value, or is absent, and forbidden
+/// otherwise.
 fn goes_with(field: &ReferenceField) -> Option<Value> {
-    let Absent::RequiredBy(other, value) = field.absent else { return None };
-    let value: Value = serde_json::from_str(value).expect("it is a text");
-    Some(json!({
-        "if": { "properties": { other: { "const": value } }, "required": [other] },
-        "then": { "required": [field.name] },
-        "else": { "properties": { field.name: false } },
-    }))
+    let required = json!({ "required": [field.name] });
+    let forbidden = json!({ "properties": { field.name: false } });
+    match field.absent {
+        Absent::RequiredBy(other, value) => {
+            let value: Value = serde_json::from_str(value).expect("it is a text");
+            let has_value = json!({ "properties": { other: { "const": value } }, "required": [other] });
+            Some(json!({ "if": has_value, "then": required, "else": forbidden }))
+        }
+        Absent::RequiredWithout(other) => {
+            Some(json!({ "if": { "required": [other] }, "then": forbidden, "else": required }))
+        }
+        _ => None,
+    }
 }
 
 fn table(table: &ReferenceTable) -> Value {
     let is_required = |field: &&ReferenceField| matches!(field.absent, Absent::Required);
     let required: Vec<&str> = table.fields.iter().filter(is_required).map(|field| field.name).collect();
     let properties: Map<String, Value> = table.fields.iter().map(|field| (field.name.to_owned(), of(field))).collect();
-    json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties })
+    let mut schema =
+        json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties });
+    let conditions: Vec<Value> = table.fields.iter().filter_map(goes_with).collect();
+    if !conditions.is_empty() {
+        schema["allOf"] = conditions.into();
+    }
+    schema
 }
 
 fn of(field: &ReferenceField) -> Value {

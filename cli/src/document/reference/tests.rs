@@ -33,7 +33,10 @@ fn refused(field: &ReferenceField) -> Vec<String> {
         FieldForm::Count => fixed(&["0", "-1", "\"3\"", "1.5"]),
         FieldForm::Flag => fixed(&["\"yes\"", "1"]),
         FieldForm::Table(table) => {
-            let lacks = table().fields.iter().any(|field| matches!(field.absent, Absent::Required));
+            let lacks = table()
+                .fields
+                .iter()
+                .any(|field| matches!(field.absent, Absent::Required | Absent::RequiredWithout(_)));
             [fixed(&["7", "\"text\"", "{ no_such_field = 1 }"]), fixed(if lacks { &["{}"] } else { &[] })].concat()
         }
     }
@@ -41,7 +44,11 @@ fn refused(field: &ReferenceField) -> Vec<String> {
 
 /// Returns the lines of a table in which `field` has `value` or is omitted, with the fields that are needed then.
 fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String> {
-    let required = table.fields.iter().filter(|other| matches!(other.absent, Absent::Required));
+    let is_required = |other: &&ReferenceField| match other.absent {
+        Absent::RequiredWithout(by) => by != field || value.is_none(),
+        absent => matches!(absent, Absent::Required),
+    };
+    let required = table.fields.iter().filter(is_required);
     let mut values: BTreeMap<&str, &str> = required.map(|other| (other.name, other.example)).collect();
     match value {
         None => _ = values.remove(field),
@@ -98,7 +105,7 @@ fn missing_field_is_refused_only_if_required() {
     check_every_field(|table, field| {
         let without = read(&document(table, field.name, None));
         match field.absent {
-            Absent::Required => {
+            Absent::Required | Absent::RequiredWithout(_) => {
                 let refused = without.unwrap_err();
                 assert!(refused.contains(&format!("missing field `{}`", field.name)), "{}: {refused}", table.path);
             }

@@ -118,13 +118,14 @@ impl Response {
         Self::json(202, serde_json::json!({ "deferred": true, "entity": entity }))
     }
 
-    /// If `body` is given, sets this JSON body and the status 200, for senders that require both.
+    /// If `body` is given, sets this body and the status 200, for senders that require both.
     #[must_use]
-    pub(super) fn with_body(self, body: Option<&str>) -> Self {
-        match body {
-            Some(body) => Self { status_code: 200, body: body.to_owned(), ..self },
-            None => self,
+    pub(super) fn with_body(mut self, body: Option<String>) -> Self {
+        let Some(body) = body else { return self };
+        if !body.starts_with('{') {
+            self.headers.insert("content-type".to_owned(), "text/plain".to_owned());
         }
+        Self { status_code: 200, body, ..self }
     }
 
     pub fn ignored(topic: &str) -> Self {

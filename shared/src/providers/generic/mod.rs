@@ -1,7 +1,7 @@
-//! Verifies webhooks of senders without their own module, by an HMAC scheme from the configuration.
+//! Verifies webhooks of senders without their own module, by an HMAC or a token as the configuration describes it.
 //!
 //! [`GenericOptions`] mirrors the sender's documentation: the header and form of the
-//! signature, the bytes it covers, and the locations of a delivery's id, topic, entity and
+//! signature and the bytes it covers, or the place of the token, and the locations of a delivery's id, topic, entity and
 //! time. A [`Generic`] exists only if the options are consistent. Fields outside `signed` are
 //! only as trustworthy as the connection. If neither a timestamp nor a delivery id is signed,
 //! anybody who has seen a request can replay it.
@@ -12,7 +12,9 @@ use serde::Deserialize;
 
 use super::{
     Described, Headers, Proof, Provider, Request, Secret, Signing, UNDOCUMENTED_HORIZON, Unverified, describe,
-    event_time, signature::HmacKey,
+    event_time,
+    signature::{HmacKey, no_key},
+    token::TokenPlace,
 };
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
@@ -41,22 +43,54 @@ pub enum InvalidGeneric {
     TimestampInseparable,
     #[error("`{0}` must not be empty; leave it out instead")]
     Empty(&'static str),
+    #[error(
+        "missing field `{0}`; a sender that does not sign needs `token_in` instead of `header`, `hash` and `encoding`"
+    )]
+    Missing(&'static str),
+    #[error("`token_in` is for a sender that does not sign; remove `{0}`, or `token_in`")]
+    TokenAndSignature(&'static str),
+    #[error("{0:?} is no place for a token; write a header's name, `{{query:NAME}}` or `basic`")]
+    TokenPlace(String),
+    #[error("`prefix` is only for a token in a header; remove it")]
+    TokenPrefix,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "GenericOptions")]
 pub struct Generic {
     options: GenericOptions,
-    signing: Signing,
+    proof: GenericProof,
+}
+
+/// What a request proves its sender by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GenericProof {
+    Signature(Signing),
+    Token(TokenPlace),
 }
 
 impl Provider for Generic {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        match &self.proof {
+            GenericProof::Signature(_) => HmacKey::of(secret).is_none().then(|| no_key(secret)),
+            GenericProof::Token(place) => place.objection(secret),
+        }
+    }
+
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
-        self.signing.verify(request, secrets.iter().filter_map(HmacKey::of))
+        match &self.proof {
+            GenericProof::Signature(signing) => signing.verify(request, secrets.iter().filter_map(HmacKey::of)),
+            GenericProof::Token(place) => place.verify(request.headers, secrets),
+        }
     }
 
     fn has_retries(&self) -> bool {
         self.options.retried_for != Some(Duration::ZERO)
+    }
+
+    fn may_mistake_events_for_repeats(&self) -> bool {
+        let GenericOptions { delivery_id, event_time, .. } = &self.options;
+        delivery_id.is_empty() && event_time.is_empty() && self.has_retries()
     }
 
     fn describe(&self, request: Request<'_>) -> Described {
@@ -79,7 +113,27 @@ impl Provider for Generic {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
-        HmacKey::of(secret).map(|key| self.signing.sign(headers, body, &key, now)).unwrap_or_default()
+        match &self.proof {
+            GenericProof::Signature(signing) => {
+                HmacKey::of(secret).map(|key| signing.sign(headers, body, &key, now)).unwrap_or_default()
+            }
+            GenericProof::Token(place) => place.headers(secret),
+        }
+    }
+
+    fn query(&self, secret: &Secret) -> Option<String> {
+        match &self.proof {
+            GenericProof::Signature(_) => None,
+            GenericProof::Token(place) => place.query(secret),
+        }
+    }
+
+    fn challenge(&self) -> Option<&str> {
+        self.options.challenge.as_deref()
+    }
+
+    fn answer(&self) -> Option<&str> {
+        self.options.answer.as_deref()
     }
 }
 
@@ -208,10 +262,10 @@ pub(super) mod tests {
     #[test]
     fn signed_time_may_be_date_or_milliseconds() {
         let generic = generic(STAMPED);
+        let GenericProof::Signature(signing) = &generic.proof else { panic!() };
         for time in ["2026-01-05T14:01:40Z", "1767621700000"] {
-            let mac =
-                generic.signing.hash.hmac(&HmacKey::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
-            let signature = format!("v1,{}", generic.signing.encoding.encode(&mac));
+            let mac = signing.hash.hmac(&HmacKey::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
+            let signature = format!("v1,{}", signing.encoding.encode(&mac));
             let headers = [("x-id", "msg_1"), ("x-time", time), ("x-signature", signature.as_str())];
             assert_eq!(verify(&generic, &headers, b"{}", &["secret"], 1_767_621_700), Ok(Verified::Delivery), "{time}");
             let stale = Err(Unverified::Stale(Timestamp::from_secs(1_767_621_700)));

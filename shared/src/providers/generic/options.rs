@@ -5,43 +5,55 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Generic, InvalidGeneric,
+    Generic, GenericProof, InvalidGeneric,
     signed::{header_name, parse},
 };
 use crate::{
     providers::{
-        Encoding, HashName, is_pointer,
-        signing::{Part, Signing, TimePlace},
+        Encoding, HashName, describe, is_pointer,
+        signing::{Part, Signing, Text as SignedText, TimePlace},
+        token::TokenPlace,
     },
     sources::reference::{
         ANY, DURATION,
         FieldForm::{OneOrMore, Text},
-        HEADER, NOT_EMPTY, PLACE, SIGNED, document_table, word,
+        HEADER, NOT_EMPTY, PLACE, SIGNED, TOKEN, document_table, word,
     },
     time::duration::duration,
 };
 
 document_table! {
-    /// The signature of an unlisted sender, by its documentation. Only with `provider = "generic"`.
+    /// The signature or token of an unlisted sender, by its documentation. Only with `provider = "generic"`.
     #[table("[sources.NAME.generic]")]
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GenericOptions {
         /// The header with the signature.
-        #[field(Text(HEADER), required, example("x-acme-signature"))]
-        pub header: String,
+        #[field(Text(HEADER), required_without(token_in), example("x-acme-signature"))]
+        pub header: Option<String>,
         /// The hash function of the HMAC.
-        #[field(word::<HashName>(), required, example("sha512"))]
-        pub hash: HashName,
+        #[field(word::<HashName>(), required_without(token_in), example("sha512"))]
+        pub hash: Option<HashName>,
         /// The encoding of the signature.
-        #[field(word::<Encoding>(), required, example("base64"))]
-        pub encoding: Encoding,
-        /// The text before the signature. In a list, entries without it are ignored.
+        #[field(word::<Encoding>(), required_without(token_in), example("base64"))]
+        pub encoding: Option<Encoding>,
+        /// Where a sender that does not sign puts one of the `secrets` itself: a header, `{query:NAME}` in the URL, or
+        /// `basic` for Basic authentication, whose secret is `USER:PASSWORD`. It replaces `header`, `hash` and
+        /// `encoding`. Nothing is signed: whoever learns the secret can send anything.
+        #[field(Text(TOKEN), means("none: the sender signs"), example("x-api-key"))]
+        pub token_in: Option<String>,
+        /// The text before the signature, or before the token in its header. In a list, entries without it are ignored.
         #[field(Text(ANY), default(""), example("sha256="))]
         #[serde(default)]
         pub prefix: String,
         /// The text between several signatures in the header; spaces around it are ignored.
         #[field(Text(NOT_EMPTY), means("the whole value is one signature"), example(","))]
         pub separator: Option<String>,
+        /// The query parameter that the sender's test request, a GET, wants repeated: answered `{"PARAMETER": "…"}`.
+        #[field(Text(NOT_EMPTY), means("a GET is answered 405"), example("challenge"))]
+        pub challenge: Option<String>,
+        /// The body of the answer to an accepted delivery, if the sender reads it.
+        #[field(Text(NOT_EMPTY), means("the sender reads the status only"), example("[accepted]"))]
+        pub answer: Option<String>,
         /// The signed text: `{body}`, and around it `{timestamp}`, `{header:…}` or fixed text, such as the URL that the
         /// sender calls.
         #[field(Text(SIGNED), default("{body}"), example("{header:x-acme-id}.{body}"))]
@@ -99,16 +111,22 @@ pub enum ValueLocation {
     /// The name of a header, in lower case.
     Header(String),
     Pointer(String),
+    /// A field of a form or a parameter of the URL's query, such as `{form:id}`.
+    Parameter(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`")]
+#[error(
+    "{0:?} is neither a header's name, such as `x-acme-topic`, nor a JSON pointer, such as `/event/type`, nor `{{form:NAME}}` or `{{query:NAME}}`"
+)]
 pub struct InvalidValueLocation(String);
 
 impl ValueLocation {
     pub fn parse(text: &str) -> Result<Self, InvalidValueLocation> {
         if text.starts_with('/') && is_pointer(text) {
             Ok(Self::Pointer(text.to_owned()))
+        } else if parameter(text, describe::FORM).or_else(|| parameter(text, describe::QUERY)).is_some() {
+            Ok(Self::Parameter(text.to_owned()))
         } else {
             header_name(text).map(Self::Header).ok_or_else(|| InvalidValueLocation(text.to_owned()))
         }
@@ -118,7 +136,7 @@ impl ValueLocation {
 impl AsRef<str> for ValueLocation {
     fn as_ref(&self) -> &str {
         match self {
-            Self::Header(text) | Self::Pointer(text) => text,
+            Self::Header(text) | Self::Pointer(text) | Self::Parameter(text) => text,
         }
     }
 }
@@ -128,6 +146,12 @@ impl TryFrom<String> for ValueLocation {
     fn try_from(text: String) -> Result<Self, Self::Error> {
         Self::parse(&text)
     }
+}
+
+/// Returns the name in `{KIND:NAME}`.
+fn parameter<'a>(text: &'a str, kind: &str) -> Option<&'a str> {
+    let name = text.strip_prefix('{')?.strip_suffix('}')?.strip_prefix(kind)?.strip_prefix(':')?;
+    Some(name).filter(|name| !name.is_empty() && !name.contains(['{', '}']))
 }
 
 fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueLocation>, D::Error> {
@@ -159,42 +183,82 @@ fn one_or_more<'de, D: serde::Deserializer<'de>>(places: D) -> Result<Vec<ValueL
 impl TryFrom<GenericOptions> for Generic {
     type Error = InvalidGeneric;
 
-    fn try_from(mut options: GenericOptions) -> Result<Self, InvalidGeneric> {
-        let named = |text: &str| header_name(text).ok_or_else(|| InvalidGeneric::Header(text.to_owned()));
-        options.header = named(&options.header)?;
+    fn try_from(options: GenericOptions) -> Result<Self, InvalidGeneric> {
         for (name, text) in [
             ("separator", &options.separator),
             ("timestamp_prefix", &options.timestamp_prefix),
             ("entity_kind", &options.entity_kind),
+            ("challenge", &options.challenge),
+            ("answer", &options.answer),
         ] {
             if text.as_deref() == Some("") {
                 return Err(InvalidGeneric::Empty(name));
             }
         }
-        let signed = parse(&options.signed)?;
-        let time = match (&options.timestamp_header, &options.timestamp_prefix) {
-            (None, None) => None,
-            (Some(_), Some(_)) => return Err(InvalidGeneric::TimestampTwice),
-            (Some(name), None) => Some(TimePlace::Header(named(name)?.into())),
-            (None, Some(_)) if options.separator.is_none() => return Err(InvalidGeneric::TimestampInseparable),
-            (None, Some(prefix)) => Some(TimePlace::Entry(prefix.clone().into())),
+        let proof = match &options.token_in {
+            Some(place) => GenericProof::Token(token_place(&options, place)?),
+            None => GenericProof::Signature(signing(&options)?),
         };
-        match (signed.contains(&Part::Time), &time) {
-            (true, None) => return Err(InvalidGeneric::TimestampUnplaced),
-            (false, Some(_)) => return Err(InvalidGeneric::TimestampUnsigned),
-            _ => {}
-        }
-        let signing = Signing {
-            header: options.header.clone().into(),
-            hash: options.hash,
-            encoding: options.encoding,
-            prefix: options.prefix.clone().into(),
-            separator: options.separator.clone().map(Into::into),
-            time,
-            signed: signed.into(),
-        };
-        Ok(Self { options, signing })
+        Ok(Self { options, proof })
     }
+}
+
+fn header_named(text: &str) -> Result<SignedText, InvalidGeneric> {
+    header_name(text).map(Into::into).ok_or_else(|| InvalidGeneric::Header(text.to_owned()))
+}
+
+fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, InvalidGeneric> {
+    let of_signature = [
+        ("header", options.header.is_some()),
+        ("hash", options.hash.is_some()),
+        ("encoding", options.encoding.is_some()),
+        ("separator", options.separator.is_some()),
+        ("signed", options.signed != body_alone()),
+        ("timestamp_header", options.timestamp_header.is_some()),
+        ("timestamp_prefix", options.timestamp_prefix.is_some()),
+    ];
+    if let Some((name, _)) = of_signature.into_iter().find(|(_, is_set)| *is_set) {
+        return Err(InvalidGeneric::TokenAndSignature(name));
+    }
+    let has_prefix = !options.prefix.is_empty();
+    let place = match parameter(place, describe::QUERY) {
+        Some(name) => TokenPlace::Query(name.to_owned().into()),
+        None if place == "basic" => TokenPlace::Basic,
+        None => {
+            let name = header_name(place).ok_or_else(|| InvalidGeneric::TokenPlace(place.to_owned()))?;
+            return Ok(TokenPlace::Header { name: name.into(), prefix: options.prefix.clone().into() });
+        }
+    };
+    if has_prefix { Err(InvalidGeneric::TokenPrefix) } else { Ok(place) }
+}
+
+fn signing(options: &GenericOptions) -> Result<Signing, InvalidGeneric> {
+    let header = options.header.as_deref().ok_or(InvalidGeneric::Missing("header"))?;
+    let hash = options.hash.ok_or(InvalidGeneric::Missing("hash"))?;
+    let encoding = options.encoding.ok_or(InvalidGeneric::Missing("encoding"))?;
+    let header = header_named(header)?;
+    let signed = parse(&options.signed)?;
+    let time = match (&options.timestamp_header, &options.timestamp_prefix) {
+        (None, None) => None,
+        (Some(_), Some(_)) => return Err(InvalidGeneric::TimestampTwice),
+        (Some(name), None) => Some(TimePlace::Header(header_named(name)?)),
+        (None, Some(_)) if options.separator.is_none() => return Err(InvalidGeneric::TimestampInseparable),
+        (None, Some(prefix)) => Some(TimePlace::Entry(prefix.clone().into())),
+    };
+    match (signed.contains(&Part::Time), &time) {
+        (true, None) => return Err(InvalidGeneric::TimestampUnplaced),
+        (false, Some(_)) => return Err(InvalidGeneric::TimestampUnsigned),
+        _ => {}
+    }
+    Ok(Signing {
+        header,
+        hash,
+        encoding,
+        prefix: options.prefix.clone().into(),
+        separator: options.separator.clone().map(Into::into),
+        time,
+        signed: signed.into(),
+    })
 }
 
 #[cfg(test)]
@@ -216,7 +280,7 @@ mod tests {
     fn generic_source_requires_only_three_options() {
         let generic: Generic = toml::from_str(LEAST).unwrap();
         assert_eq!(generic.options.signed, "{body}");
-        assert_eq!(generic.signing.time, None);
+        assert!(matches!(generic.proof, GenericProof::Signature(Signing { time: None, .. })));
     }
 
     #[test]
@@ -248,6 +312,44 @@ mod tests {
     }
 
     #[test]
+    fn token_replaces_all_options_of_signature() {
+        let proof = |toml: &str| toml::from_str::<Generic>(toml).unwrap().proof;
+        let header = |prefix: &'static str| TokenPlace::Header { name: "x-api-key".into(), prefix: prefix.into() };
+        for (toml, expected) in [
+            ("token_in = 'X-Api-Key'", header("")),
+            ("token_in = 'x-api-key'\nprefix = 'Bearer '", header("Bearer ")),
+            ("token_in = '{query:key}'", TokenPlace::Query("key".into())),
+            ("token_in = 'basic'", TokenPlace::Basic),
+        ] {
+            assert_eq!(proof(toml), GenericProof::Token(expected), "{toml}");
+        }
+        for (more, name) in [
+            ("header = 'x'", "header"),
+            ("hash = 'sha1'", "hash"),
+            ("encoding = 'hex'", "encoding"),
+            ("separator = ','", "separator"),
+            ("signed = 'a{body}'", "signed"),
+            ("timestamp_header = 'x'", "timestamp_header"),
+            ("timestamp_prefix = 't='", "timestamp_prefix"),
+        ] {
+            let refused = error(&format!("token_in = 'x-api-key'\n{more}"));
+            assert!(refused.contains(&format!("remove `{name}`")), "{refused}");
+        }
+        for (toml, expected) in [
+            ("token_in = '{query:}'", "\"{query:}\" is no place for a token"),
+            ("token_in = '{form:key}'", "\"{form:key}\" is no place"),
+            ("token_in = '/key'", "\"/key\" is no place"),
+            ("token_in = 'basic'\nprefix = 'Basic '", "`prefix` is only for a token in a header"),
+            ("hash = 'sha256'\nencoding = 'hex'", "missing field `header`"),
+            ("header = 'x'\nencoding = 'hex'", "missing field `hash`"),
+            ("header = 'x'\nhash = 'sha256'", "missing field `encoding`"),
+            ("", "missing field `header`"),
+        ] {
+            assert!(error(toml).contains(expected), "{}", error(toml));
+        }
+    }
+
+    #[test]
     fn error_names_the_misspelt_option() {
         let misspelt = error(&format!("{LEAST}entities = ['/id']"));
         assert!(misspelt.contains("unknown field `entities`"), "{misspelt}");
@@ -259,7 +361,10 @@ mod tests {
     fn value_location_is_header_or_json_pointer() {
         assert_eq!(ValueLocation::parse("X-Topic"), Ok(ValueLocation::Header("x-topic".into())));
         assert_eq!(ValueLocation::parse("/a~1b/0"), Ok(ValueLocation::Pointer("/a~1b/0".into())));
-        for text in ["", "a/b", "x topic", "/a~2", "é"] {
+        for text in ["{form:id}", "{query:order id}"] {
+            assert_eq!(ValueLocation::parse(text), Ok(ValueLocation::Parameter(text.into())));
+        }
+        for text in ["", "a/b", "x topic", "/a~2", "é", "{form:}", "{cookie:id}", "{id}", "{form:id", "{form:{a}}"] {
             assert_eq!(ValueLocation::parse(text), Err(InvalidValueLocation(text.into())));
         }
         let misplaced = error(&format!("{LEAST}topic = ['event/type']"));

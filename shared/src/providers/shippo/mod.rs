@@ -83,8 +83,8 @@ impl Provider for Shippo {
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
-        if request.headers.get(SIGNATURE).is_none() && token::is_sent(request.headers) {
-            return token::check(request.headers, secrets).map(|()| Proof::DELIVERY);
+        if request.headers.get(SIGNATURE).is_none() && token::IN_URL.is_sent(request.headers) {
+            return token::IN_URL.verify(request.headers, secrets);
         }
         SIGNING.verify(request, secrets.iter().filter_map(HmacKey::of))
     }

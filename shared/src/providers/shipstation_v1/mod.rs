@@ -69,7 +69,7 @@ const FACTS: Facts = Facts {
 
 impl Provider for ShipStationV1 {
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
-        token::check(request.headers, secrets).map(|()| Proof::DELIVERY)
+        token::IN_URL.verify(request.headers, secrets)
     }
 
     fn reads(&self) -> Option<&Reads> {
@@ -77,7 +77,7 @@ impl Provider for ShipStationV1 {
     }
 
     fn query(&self, secret: &Secret) -> Option<String> {
-        token::query(secret)
+        token::IN_URL.query(secret)
     }
 }
 

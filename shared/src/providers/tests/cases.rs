@@ -141,7 +141,7 @@ fn missing_signed_header_is_named() {
         }
         if row.header.is_none() {
             let refused = row.verify(&headers.with_query(""), BODY, &secrets);
-            assert_eq!(refused, Err(NoToken), "{}", row.name);
+            assert_eq!(refused, Err(NoToken("token".into())), "{}", row.name);
         }
     }
 }
