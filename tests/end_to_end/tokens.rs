@@ -17,6 +17,11 @@ handler = 'h'
 entity = '{source}/order/{query:order_id}'
 generic = { token_in = 'basic' }
 
+[sources.chat]
+provider = 'slack'
+secrets = 'q7mZ4kT1x9'
+handler = 'h'
+
 [sources.keyed]
 provider = 'generic'
 secrets = 'q7mZ4kT1x9'
@@ -118,6 +123,20 @@ async fn form_field_names_topic_delivery_and_order() {
     let parked = sender.world.operator().parked(&key("keyed/unrouted")).await.expect("memory answers");
     let errors: Vec<String> = parked.into_iter().map(|one| one.error.to_string()).collect();
     assert!(errors.len() == 2 && errors.iter().all(|error| error.contains("the body is a form")), "{errors:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn signed_challenge_of_slack_is_answered_and_not_stored() {
+    let sender = Sender::new();
+    let body = r#"{"token":"t","challenge":"3eZbrw1a","type":"url_verification"}"#;
+    let signed = signed_as(&sender.world.sources(), "chat", &[], body, sender.world.env.now());
+    let answer = sender.ingest.answer(&request(&signed)).await;
+    assert_eq!((answer.status_code, answer.body.as_str()), (200, r#"{"challenge":"3eZbrw1a"}"#));
+    let headers: Vec<(&str, &str)> =
+        signed.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let forged = sender.send("chat", "", &headers, &body.replace("3e", "4e")).await;
+    assert!(forged.status_code == 401 && !forged.body.contains("4eZ"), "{}", forged.body);
+    assert_eq!(sender.pending("chat/unrouted").await, 0);
 }
 
 #[tokio::test(start_paused = true)]

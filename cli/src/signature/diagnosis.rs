@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use webhook_serializer::{
-    providers::{Address, NAMES, Unverified, Verified},
+    providers::{self, Address, NAMES, Unverified, Verified},
     sources::Source,
     time::Timestamp,
 };
@@ -21,6 +21,8 @@ pub(super) fn of(claim: &SignatureClaim, source: &Source, refusal: &Unverified) 
         Unverified::Malformed(name) => malformed(claim, name),
         Unverified::Doubled(name) => doubled(claim, name),
         Unverified::NoToken(parameter) => no_token(claim, parameter),
+        Unverified::NotInBody(name) => another_provider(claim)
+            .unwrap_or_else(|| format!("the body has no `{name}`, with which {} signs", claim.provider)),
         Unverified::Mismatch => mismatch(claim, source),
         Unverified::Unfetched(at) => format!("the sender's key at {at} was not fetched"),
         Unverified::Outdated(at) => format!("{} does not contain the key that the webhook names", of_key(claim, at)),
@@ -274,7 +276,12 @@ fn urls(url: &str, headers: &[(String, String)]) -> Vec<String> {
 fn another_provider(claim: &SignatureClaim) -> Option<String> {
     let others = || {
         let names = NAMES.iter().filter(|name| **name != claim.provider && **name != "generic");
-        names.map(|name| {
+        // A token could belong to any sender.
+        let signs = |name: &&&str| {
+            let signed = providers::rule_of(name).map(|rule| rule.facts.signed);
+            signed.is_none_or(|signed| signed.body || !signed.fields.is_empty())
+        };
+        names.filter(signs).map(|name| {
             let other = SignatureClaim { provider: (*name).to_owned(), options: Vec::new(), ..claim.clone() };
             // The URL stays only if the provider signs it. A token in the URL could belong to any sender.
             if other.signs_url() { other } else { SignatureClaim { url: None, ..other } }
@@ -288,7 +295,11 @@ fn another_provider(claim: &SignatureClaim) -> Option<String> {
         let source = SignatureClaim { secrets: Vec::new(), ..other.clone() }.source();
         source.is_ok_and(|source| {
             let verified = other.verified_by(&source);
-            !matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken(_)) | Ok(Verified::Ping))
+            let is_without =
+                matches!(verified, Err(Unverified::Missing(_) | Unverified::NoToken(_) | Unverified::NotInBody(_)));
+            // Many senders use this header.
+            let is_elsewhere = verified == Err(Unverified::Malformed("authorization".into()));
+            !is_without && !is_elsewhere && verified != Ok(Verified::Ping)
         })
     };
     let own = is_known(claim);

@@ -258,7 +258,10 @@ impl Ingest {
                     true => RequestJudgement::Ignored(received, required_body),
                 }
             }
-            Ok(Verified::Ping) => RequestJudgement::Answer(Response::fine()),
+            Ok(Verified::Ping) => RequestJudgement::Answer(match source.posted_challenge(webhook) {
+                Some(value) => Response::challenged("challenge", &value),
+                None => Response::fine(),
+            }),
             // The source's secret may not have reached this instance yet.
             Err(Unverified::Mismatch) if !source.has_secret() => {
                 let answer = "this source has no secret yet; send the webhook again";

@@ -41,8 +41,9 @@ pub(super) fn is_known(named: &str) -> bool {
     named != UNKNOWN
 }
 
-pub(super) fn first(body: &[u8], pointers: &[&str]) -> Option<String> {
-    pointers.iter().find_map(|at| pointer(body, at).filter(|value| can_name(value))).map(String::from)
+/// Returns the first value at `places` that can be an id.
+pub(super) fn first(request: Request<'_>, places: &[&str]) -> Option<String> {
+    places.iter().find_map(|place| value(request, place).filter(|value| can_name(value))).map(String::from)
 }
 
 /// Returns whether `value` can be an id: it is neither blank nor a boolean.
@@ -131,6 +132,7 @@ mod tests {
 
     #[test]
     fn empty_or_null_json_value_is_skipped() {
+        let first = |body: &[u8], places: &[&str]| first(Request { headers: &Headers::default(), body }, places);
         let body = br#"{"order_id":"","payment_intent":null,"id":7}"#;
         assert_eq!(first(body, &["/order_id", "/payment_intent", "/id"]).as_deref(), Some("7"));
         assert_eq!(first(body, &["/order_id"]), None);

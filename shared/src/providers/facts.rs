@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{describe, rule::RuleLine, signing::Signing};
 
 /// The contents of a provider's requests, and the provider's behaviour, as far as the functions need them. A location
-/// that begins with a slash is a JSON pointer into the body; any other is the name of a header in lower case. If a field has
-/// several locations, the first one with a non-empty value counts.
+/// that begins with a slash is a JSON pointer into the body, `{form:NAME}` a field of a form, `{query:NAME}` a parameter of
+/// the URL; any other is the name of a header in lower case. If a field has several locations, the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
     /// The parts that form a delivery's id, which all its retries share. If the sender gives an id, one
@@ -28,7 +28,10 @@ pub struct Reads {
     /// The query parameter of the provider's test request, if it sends one: a GET, whose answer must repeat the
     /// parameter's value.
     pub challenge: Option<&'static str>,
-    /// The JSON body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
+    /// The JSON pointer to the challenge in the provider's test request, if that is a POST. The answer repeats the value
+    /// as `challenge`.
+    pub posted_challenge: Option<&'static str>,
+    /// The body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
     /// answer's status.
     pub answer: Option<&'static str>,
 }
@@ -61,12 +64,16 @@ impl Reads {
         horizon: None,
         failure_limit: None,
         challenge: None,
+        posted_challenge: None,
         answer: None,
     };
 
     /// Returns the time for which a second delivery with the same body counts as a repeat. This time
     /// matters only if the sender gives no id.
     pub fn retried_for(&self) -> Duration {
+        if self.delivery_id.contains(&IdPart::Request) {
+            return Duration::ZERO;
+        }
         self.horizon.unwrap_or(UNDOCUMENTED_HORIZON)
     }
 
@@ -92,6 +99,8 @@ pub enum IdPart {
     /// The first non-empty value at these locations. If all are empty, the empty text.
     Maybe(&'static [&'static str]),
     Body,
+    /// Each request is a delivery: equal bodies are different events.
+    Request,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +133,8 @@ pub struct SignedParts {
     /// Set if the signature covers only a checksum of the body, so that another body with the same checksum is
     /// accepted.
     pub by_checksum: bool,
+    /// The fields of the body that are signed, if the rest is not.
+    pub fields: &'static [&'static str],
     pub headers: &'static [&'static str],
     /// Set if the time of the attempt is signed and checked, so that an old request is refused when it is sent again.
     pub time: bool,
@@ -131,7 +142,7 @@ pub struct SignedParts {
 }
 
 impl SignedParts {
-    pub const BODY: Self = Self { body: true, by_checksum: false, headers: &[], time: false, url: false };
+    pub const BODY: Self = Self { body: true, by_checksum: false, fields: &[], headers: &[], time: false, url: false };
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

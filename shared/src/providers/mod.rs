@@ -6,38 +6,49 @@
 //! configured secret. To add a provider, write its module, implement [`Provider`], and add a
 //! line to `providers!`.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use crate::{protocol::entity::DeliveryId, time::Timestamp};
 
 mod adobe_commerce;
 mod adobe_io_events;
+mod adyen;
 mod aftership;
 mod bigcommerce;
+mod chargebee;
+mod checkout_com;
 mod describe;
 mod easypost;
 mod etsy;
 mod event_time;
 mod facts;
 mod generic;
+mod github;
 #[cfg(any(test, feature = "verify"))]
 mod guessable;
 mod json;
+mod klarna;
+mod mollie;
+mod mollie_classic;
 mod paypal;
 mod preset;
 mod public_key;
 mod published;
+mod razorpay;
 mod rule;
+mod sendcloud;
 mod shippo;
 mod shipstation_v1;
 mod shipstation_v2;
 mod shopify;
 mod signature;
 mod signing;
+mod slack;
 mod square;
 pub(crate) mod standard_webhooks;
 mod stripe;
 mod tables;
+mod tiktok_shop;
 mod token;
 mod woocommerce;
 
@@ -198,6 +209,9 @@ pub enum Unverified {
     /// The query parameter with this name is missing.
     #[error("the URL has no `?{0}=` with the source's secret")]
     NoToken(String),
+    /// The body lacks the signature with this name.
+    #[error("the body has no `{0}`")]
+    NotInBody(&'static str),
     #[error("the signature was made at {0}, too far from now")]
     Stale(Timestamp),
     /// No configured secret or published key made the signature, or the sender signed the webhook for
@@ -366,6 +380,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         self.reads()?.challenge
     }
 
+    /// Returns the value that the answer to a verified test request must repeat as `challenge`.
+    fn posted_challenge<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
+        pointer(request.body, self.reads()?.posted_challenge?)
+    }
+
     /// Returns the body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
     /// answer's status.
     fn answer(&self) -> Option<&str> {
@@ -430,18 +449,29 @@ macro_rules! providers {
 providers! {
     "adobe-commerce" => adobe_commerce::AdobeCommerce,
     "adobe-io-events" => adobe_io_events::AdobeIoEvents,
+    "adyen" => adyen::Adyen,
     "aftership" => aftership::AfterShip,
     "bigcommerce" => bigcommerce::BIGCOMMERCE,
+    "chargebee" => chargebee::CHARGEBEE,
+    "checkout-com" => checkout_com::CHECKOUT_COM,
     "easypost" => easypost::EASYPOST,
     "etsy" => etsy::ETSY,
     "generic",
+    "github" => github::GITHUB,
+    "klarna" => klarna::KLARNA,
+    "mollie" => mollie::MOLLIE,
+    "mollie-classic" => mollie_classic::MOLLIE_CLASSIC,
     "paypal" => paypal::PayPal,
+    "razorpay" => razorpay::RAZORPAY,
+    "sendcloud" => sendcloud::SENDCLOUD,
     "shippo" => shippo::Shippo,
-    "shipstation-v1" => shipstation_v1::ShipStationV1,
+    "shipstation-v1" => shipstation_v1::SHIPSTATION_V1,
     "shipstation-v2" => shipstation_v2::ShipStationV2,
     "shopify" => shopify::Shopify,
+    "slack" => slack::SLACK,
     "square" => square::WITHOUT_URL,
     "standard-webhooks" => standard_webhooks::STANDARD_WEBHOOKS,
     "stripe" => stripe::STRIPE,
+    "tiktok-shop" => tiktok_shop::TikTokShop,
     "woocommerce" => woocommerce::WooCommerce,
 }

@@ -3,6 +3,7 @@
 use super::{
     Headers, Proof, Provider, Reads, Request, Secret, Signing, Unverified,
     signature::{self, HmacKey},
+    token::TokenPlace,
 };
 use crate::time::Timestamp;
 
@@ -46,5 +47,34 @@ impl Provider for Preset {
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         (self.key)(secret).map(|key| self.signing.sign(headers, body, &key, now)).unwrap_or_default()
+    }
+}
+
+/// A provider that sends a secret instead of a signature, and is described by a table.
+#[derive(Debug)]
+pub(super) struct TokenPreset {
+    pub(super) token: TokenPlace,
+    pub(super) reads: Reads,
+}
+
+impl Provider for TokenPreset {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        self.token.objection(secret)
+    }
+
+    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
+        self.token.verify(request.headers, secrets)
+    }
+
+    fn reads(&self) -> Option<&Reads> {
+        Some(&self.reads)
+    }
+
+    fn sign(&self, _headers: &Headers, _body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
+        self.token.headers(secret)
+    }
+
+    fn query(&self, secret: &Secret) -> Option<String> {
+        self.token.query(secret)
     }
 }

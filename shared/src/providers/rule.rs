@@ -1,7 +1,7 @@
 //! Tables that say where a provider's events name their entity. The documentation shows them too.
 
 use super::{
-    describe,
+    Request, describe,
     facts::{Facts, Reads},
     json::pointer,
 };
@@ -70,16 +70,16 @@ impl FoundEntity {
     }
 }
 
-pub(super) fn find(lines: &[RuleLine], family: &str, body: &[u8]) -> Option<FoundEntity> {
+pub(super) fn find(lines: &[RuleLine], family: &str, request: Request<'_>) -> Option<FoundEntity> {
     let is_for = |line: &&RuleLine| line.families.is_empty() || line.families.contains(&family);
     lines.iter().filter(is_for).find_map(|line| {
-        let id = || describe::first(body, line.places);
+        let id = || describe::first(request, line.places);
         let (kind, id) = match line.kind {
             EntityKind::Named(kind) => (Some(kind.to_owned()), id()?),
             EntityKind::Family => (describe::is_known(family).then(|| family.to_owned()), id()?),
-            EntityKind::At(place) => (Some(describe::first(body, &[place])?), id()?),
+            EntityKind::At(place) => (Some(describe::first(request, &[place])?), id()?),
             EntityKind::Inside { word, marks } => {
-                let id = |place: &&str| Some(inside(&pointer(body, place)?, marks)?.to_owned());
+                let id = |place: &&str| Some(inside(&pointer(request.body, place)?, marks)?.to_owned());
                 (Some(word.to_owned()), line.places.iter().find_map(id)?)
             }
         };
@@ -95,6 +95,7 @@ fn inside<'a>(url: &'a str, marks: &[&str]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::providers::Headers;
 
     const LINES: &[RuleLine] = &[
         RuleLine {
@@ -107,7 +108,7 @@ mod tests {
     ];
 
     fn entity(family: &str, body: &str) -> Option<String> {
-        find(LINES, family, body.as_bytes())?.entity()
+        find(LINES, family, Request { headers: &Headers::default(), body: body.as_bytes() })?.entity()
     }
 
     #[test]
@@ -142,7 +143,8 @@ mod tests {
     #[test]
     fn event_without_topic_has_no_entity() {
         let topic = describe::topic(None);
-        let found = find(LINES, describe::family(&topic), br#"{"id":1}"#).unwrap();
+        let request = Request { headers: &Headers::default(), body: br#"{"id":1}"# };
+        let found = find(LINES, describe::family(&topic), request).unwrap();
         assert_eq!((found.entity(), found.id.as_str()), (None, "1"));
     }
 }

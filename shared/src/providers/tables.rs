@@ -31,7 +31,7 @@ pub(super) fn describe_by(
     Described {
         delivery_id,
         repeated_within: is_named_by_body.then(|| reads.retried_for()),
-        entity: rule::find(reads.lines, &family, request.body).and_then(|found| found.entity()),
+        entity: rule::find(reads.lines, &family, request).and_then(|found| found.entity()),
         topic,
         family,
         account,
@@ -53,7 +53,7 @@ fn delivery_id(parts: &[IdPart], account: Option<&str>, topic: &str, request: Re
             own.map_or_else(hash, Cow::into_owned)
         }
         IdPart::Maybe(places) => describe::found(request, places).unwrap_or_default().into_owned(),
-        IdPart::Body => hash(),
+        IdPart::Body | IdPart::Request => hash(),
     };
     let id = parts.iter().map(part).collect::<Vec<_>>().join("/");
     (DeliveryId::new(id), !has_own)

@@ -73,6 +73,7 @@ impl TokenPlace {
     /// Returns the headers with `secret`. Returns none if the URL holds it.
     pub(super) fn headers(&self, secret: &Secret) -> Vec<(String, String)> {
         match self {
+            _ if HmacKey::of(secret).is_none() => Vec::new(),
             Self::Query(_) => Vec::new(),
             Self::Header { name, prefix } => {
                 secret.text().map(|text| (name.to_string(), format!("{prefix}{text}"))).into_iter().collect()

@@ -1,6 +1,8 @@
 //! Verifies and describes a source's webhooks. Only builds with the feature `verify` contain
 //! this code.
 
+use std::borrow::Cow;
+
 use crate::{
     protocol::{
         delivery::{Incoming, NO_ENTITY},
@@ -60,6 +62,11 @@ impl Source {
 
     pub fn challenge(&self) -> Option<&str> {
         self.provider().challenge()
+    }
+
+    /// Returns the value that the answer to a verified test request must repeat as `challenge`.
+    pub fn posted_challenge<'a>(&self, request: Request<'a>) -> Option<Cow<'a, str>> {
+        self.provider().posted_challenge(request)
     }
 
     pub fn failure_limit(&self) -> Option<u32> {

@@ -64,7 +64,7 @@ None of the providers below promises order. Elsewhere, [commercetools](https://d
 
 Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, its first value counts; for a signature or time, the request may be refused instead. If the values of a delivery id differ, the body's hash is added to the first.
 
-In the sections below, `/…` is a place in the body, given as a JSON pointer. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
+In the sections below, `/…` is a place in the body, given as a JSON pointer, `{form:…}` a field of a form, and `{query:…}` a parameter of the URL. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {
@@ -101,11 +101,24 @@ fn covered(signed: &SignedParts) -> String {
     if signed.body {
         parts.push(if signed.by_checksum { "**the CRC-32** of the body" } else { "the body" }.to_owned());
     }
+    if !signed.fields.is_empty() {
+        parts.push("some fields of the body".to_owned());
+    }
     if parts.is_empty() { "**nothing**".to_owned() } else { parts.join(", ") }
 }
 
 fn is_signed(place: &str, signed: &SignedParts) -> bool {
-    if place.starts_with('/') { signed.body } else { signed.headers.contains(&place) }
+    match place.as_bytes().first() {
+        Some(b'/') => signed.body || signed.fields.contains(&place),
+        Some(b'{') => {
+            if place.starts_with("{form:") {
+                signed.body
+            } else {
+                signed.url
+            }
+        }
+        _ => signed.headers.contains(&place),
+    }
 }
 
 fn signed_marks(reads: &Reads, signed: &SignedParts) -> String {
@@ -114,7 +127,7 @@ fn signed_marks(reads: &Reads, signed: &SignedParts) -> String {
         IdPart::Account => all(reads.account),
         IdPart::Topic => all(reads.topic),
         IdPart::At(places) | IdPart::Maybe(places) => all(places),
-        IdPart::Body => signed.body,
+        IdPart::Body | IdPart::Request => signed.body,
     };
     let marks = [
         ("id", reads.delivery_id.iter().all(is_signed)),
@@ -133,7 +146,8 @@ fn places(places: &[&str], signed: &SignedParts) -> String {
     let mut shown = Vec::new();
     let mut before = (true, false);
     for place in places {
-        let (is_signed, is_header) = (is_signed(place, signed), !place.starts_with('/'));
+        let is_signed = is_signed(place, signed);
+        let is_header = !place.starts_with(['/', '{']);
         let protection = match (before.0, is_signed) {
             (true, false) => "unsigned ",
             (false, true) => "signed ",
@@ -153,6 +167,7 @@ fn delivery_id(reads: &Reads, signed: &SignedParts) -> String {
         IdPart::At(at) => format!("{}, else the body's hash", places(at, signed)),
         IdPart::Maybe(at) => places(at, signed),
         IdPart::Body => "the body's hash".to_owned(),
+        IdPart::Request => "none: each request is a delivery".to_owned(),
     };
     match reads.delivery_id {
         [one] => part(one),
@@ -213,7 +228,8 @@ fn disabled_after(reads: &Reads, facts: &Facts) -> String {
 
 fn challenges(reads: &Reads, facts: &Facts) -> String {
     let get = reads.challenge.map(|parameter| format!("a GET with a `{parameter}` "));
-    get.unwrap_or_default() + facts.checks
+    let post = reads.posted_challenge.map(|place| format!("a signed POST, answered by its `{place}` "));
+    get.or(post).unwrap_or_default() + facts.checks
 }
 
 fn length(time: Duration) -> String {

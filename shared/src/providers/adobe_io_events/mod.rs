@@ -148,7 +148,7 @@ impl Published for AdobeIoEvents {
         _now: Timestamp,
     ) -> Result<Proof, Unverified> {
         let mut refusal = Unverified::Missing(SIGNATURES[0].0.into());
-        let recipient = describe::first(request.body, RECIPIENT);
+        let recipient = describe::first(request, RECIPIENT);
         let is_ours = recipient.is_some_and(|recipient| client_ids.contains(&recipient));
         for (name, of_key) in SIGNATURES {
             let Some(signature) = request.headers.get(name) else { continue };

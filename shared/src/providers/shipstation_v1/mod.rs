@@ -5,14 +5,13 @@
 //! labels. So the entity is that import or batch.
 
 use super::{
-    Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, SignedParts},
+    preset::TokenPreset,
     rule::{EntityKind, Example, Rule, RuleLine},
     token,
 };
 
-#[derive(Debug)]
-pub(super) struct ShipStationV1;
+pub(super) static SHIPSTATION_V1: TokenPreset = TokenPreset { token: token::IN_URL, reads: READS };
 
 const LINES: &[RuleLine] = &[RuleLine {
     families: &[],
@@ -66,20 +65,6 @@ const FACTS: Facts = Facts {
         "https://help.shipstation.com/hc/en-us/articles/360025856252-ShipStation-Webhooks",
     ],
 };
-
-impl Provider for ShipStationV1 {
-    fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
-        token::IN_URL.verify(request.headers, secrets)
-    }
-
-    fn reads(&self) -> Option<&Reads> {
-        Some(&READS)
-    }
-
-    fn query(&self, secret: &Secret) -> Option<String> {
-        token::IN_URL.query(secret)
-    }
-}
 
 #[cfg(test)]
 pub(super) mod tests {

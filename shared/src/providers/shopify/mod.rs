@@ -135,7 +135,7 @@ const FACTS: Facts = Facts {
 };
 
 fn entity(request: Request<'_>, family: &str) -> Option<String> {
-    let found = rule::find(LINES, family, request.body).or_else(|| {
+    let found = rule::find(LINES, family, request).or_else(|| {
         let id = header(request.headers, "resource-id")?;
         Some(rule::FoundEntity { kind: describe::is_known(family).then(|| family.to_owned()), id: id.to_owned() })
     })?;

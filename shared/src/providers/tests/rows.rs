@@ -73,11 +73,14 @@ pub type Expected =
 /// The rows of all folders.
 pub static ROWS: LazyLock<Vec<ProviderRow>> = LazyLock::new(crate::providers::rows);
 
-const APART: [(&str, &str); 1] = [(
-    "adobe-io-events",
-    "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
-     `ingest::keys` test it",
-)];
+const APART: [(&str, &str); 2] = [
+    (
+        "adobe-io-events",
+        "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
+         `ingest::keys` test it",
+    ),
+    ("adyen", "the signature is inside the body; the tests of `adyen` test it"),
+];
 
 impl ProviderRow {
     /// Returns the row of a provider that signs as `signing` says, under any secret.
