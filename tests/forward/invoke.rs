@@ -49,7 +49,7 @@ mod validator;
 
 use validator::Validator;
 
-const SOURCES: &str = r#"
+pub const SOURCES: &str = r#"
     [sources.shop]
     provider = "standard-webhooks"
     secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
@@ -79,7 +79,7 @@ fn account(url: &str) -> Account {
     Account { lambda_endpoint: Some(url.trim_end_matches('/').to_owned()), ..Account::local(url, url) }
 }
 
-fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
+pub fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
     let account = account(url);
     Invoke::new(sources, &account, &account.http_client(), &Env::system())
 }
