@@ -6,7 +6,7 @@ use serializer::local::{Engines, TOTALS_TABLE, queue::QueueFaults};
 use tests::not_run::not_run;
 use webhook_serializer::{
     Key,
-    handler::{Context, Handler, Outcome},
+    handler::{Context, Deliveries, Handler, Outcome},
     handlers::forward::Forward,
     protocol::{
         delivery::Delivery,
@@ -17,7 +17,7 @@ use webhook_serializer::{
 };
 
 use crate::{
-    SECRETS, handles_in_order_once_and_fenced, incoming, postgres::Postgres, receiver::ReceiverProcess,
+    SECRETS, bursts, handles_in_order_once_and_fenced, incoming, postgres::Postgres, receiver::ReceiverProcess,
     receiver::packaged, sources,
 };
 
@@ -118,8 +118,11 @@ pub fn delivery(id: &str, topic: &str) -> Delivery {
 
 pub async fn post_to(url: &str, delivery: &Delivery, token: u64) -> Outcome {
     let forward = Forward::new(Arc::new(Sources::parse(&sources(url)).unwrap()));
-    let context = Context::detached(FencingToken(token), Duration::from_secs(20), Env::system());
-    forward.handle(delivery, &context).await.unwrap()
+    forward.handle(delivery, &context(token)).await.unwrap()
+}
+
+pub fn context(token: u64) -> Context {
+    Context::detached(FencingToken(token), Duration::from_secs(20), Env::system())
 }
 
 async fn post(receiver: &ReceiverProcess, delivery: &Delivery, token: u64) -> Outcome {
@@ -175,6 +178,17 @@ async fn remembers_applied_deliveries(database: &Database, framework: &str) -> R
     let (one, other) = tokio::join!(post(&receiver, &shipped, 14), post(&receiver, &shipped, 14));
     assert_eq!((one, other), (Outcome::Done, Outcome::Done));
     assert_eq!(database.order(ORDER).await, ("orders/fulfilled".to_owned(), 3));
+
+    // One delivery of a list was applied before, when it came alone.
+    let forward = Forward::new(Arc::new(Sources::parse(&bursts(receiver.url())).unwrap()));
+    let [alone, new] = ["6", "7"].map(|id| {
+        let incoming = incoming("bursts", "bursts/order/1", id, "orders/paid", &Env::system());
+        Delivery::detached(incoming, Sequence(1))
+    });
+    assert_eq!(forward.handle(&alone, &context(1)).await.unwrap(), Outcome::Done);
+    let list = Deliveries::detached(vec![alone, new]);
+    assert_eq!(forward.handle_all(list, &context(2)).await.unwrap(), Outcome::Done);
+    assert_eq!(database.order("bursts/order/1").await, paid_twice);
     Ok(())
 }
 
