@@ -1,9 +1,13 @@
 //! The packages' receivers on databases, and what they answer when something fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
+use futures_util::future::join_all;
 use serializer::local::{Engines, TOTALS_TABLE, queue::QueueFaults};
-use tests::not_run::not_run;
+use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
     Key,
     handler::{Context, Deliveries, Handler, Outcome},
@@ -17,8 +21,11 @@ use webhook_serializer::{
 };
 
 use crate::{
-    SECRETS, bursts, handles_in_order_once_and_fenced, incoming, postgres::Postgres, receiver::ReceiverProcess,
-    receiver::packaged, sources,
+    SECRETS, bursts, handles_in_order_once_and_fenced, incoming,
+    invoke::LosesAnswers,
+    postgres::Postgres,
+    receiver::{ReceiverProcess, packaged},
+    sources,
 };
 
 /// A framework of each package.
@@ -92,19 +99,15 @@ impl Database {
     }
 }
 
-/// Runs the check with each database and a receiver of each package, until one cannot be run.
+/// Runs the check with each database and a receiver of each package, at the same time.
 async fn with_each(check: impl AsyncFn(&Database, &str) -> Result<(), String>) {
-    for framework in PACKAGES {
-        let result = match Database::all().await {
-            Ok([postgres, dynamodb]) => match check(&postgres, framework).await {
-                Ok(()) => check(&dynamodb, framework).await,
-                failed => failed,
-            },
-            Err(reason) => Err(reason),
-        };
-        if let Err(reason) = result {
-            not_run(&reason);
-        }
+    let checked = join_all(PACKAGES.map(async |framework| {
+        let [postgres, dynamodb] = Database::all().await?;
+        let (one, other) = tokio::join!(check(&postgres, framework), check(&dynamodb, framework));
+        one.and(other)
+    }));
+    for reason in checked.await.into_iter().filter_map(Result::err) {
+        not_run(&reason);
     }
 }
 
@@ -189,6 +192,41 @@ async fn remembers_applied_deliveries(database: &Database, framework: &str) -> R
     let list = Deliveries::detached(vec![alone, new]);
     assert_eq!(forward.handle_all(list, &context(2)).await.unwrap(), Outcome::Done);
     assert_eq!(database.order("bursts/order/1").await, paid_twice);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packaged_receivers_apply_once_whatever_is_lost() {
+    with_each(applies_once_whatever_is_lost).await;
+}
+
+/// Four workers post six deliveries of each of six orders. Every third answer is lost.
+async fn applies_once_whatever_is_lost(database: &Database, framework: &str) -> Result<(), String> {
+    let receiver = database.receiver(framework).await?;
+    let lossy = sources(receiver.url()).replace("attempts = 2", "attempts = 20");
+    let mut testbed = TestBed::start_for(&lossy).await;
+    let orders: Vec<String> = (0..6).map(|number| format!("shop/order/{number}")).collect();
+    let inbox = testbed.inbox();
+    for number in 0..6 {
+        for order in &orders {
+            inbox
+                .append(&incoming("shop", order, &format!("{order}-{number}"), "orders/paid", testbed.env()))
+                .await
+                .unwrap();
+        }
+    }
+    let settled = SettleCounter::default();
+    for _ in 0..4 {
+        let parts = testbed.parts();
+        let handler = LosesAnswers { inner: Forward::new(testbed.sources()), answers: AtomicU64::default() };
+        testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));
+    }
+    settled.until(36).await;
+    testbed.rest().await;
+    assert_eq!(testbed.operator().all_parked().await.unwrap().len(), 0);
+    for order in &orders {
+        assert_eq!(database.order(order).await, ("orders/paid".to_owned(), 6), "{order}");
+    }
     Ok(())
 }
 
