@@ -4,6 +4,8 @@ import base64
 import hashlib
 import hmac
 import json
+import subprocess
+import sys
 import time
 import unittest
 
@@ -47,6 +49,12 @@ class TestVerify(unittest.TestCase):
 
 
 class TestReceiver(unittest.TestCase):
+    def test_frameworks_and_drivers_are_imported_only_when_used(self):
+        names = ("boto3", "botocore", "fastapi", "flask", "psycopg", "starlette")
+        text = f"import sys, webhook_serializer.receiver\nprint([name for name in {names} if name in sys.modules])"
+        printed = subprocess.run([sys.executable, "-c", text], capture_output=True, check=True, text=True).stdout
+        self.assertEqual(printed, "[]\n")
+
     def test_asynchronous_functions_are_refused(self):
         async def apply(*_):
             pass
