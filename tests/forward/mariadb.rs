@@ -40,7 +40,7 @@ impl MariaDb {
         Ok(database)
     }
 
-    /// Returns the name by which PDO connects.
+    /// Returns PDO's data source name.
     pub fn dsn(&self) -> String {
         format!("mysql:unix_socket={};dbname=shop;charset=utf8mb4", self.socket.display())
     }

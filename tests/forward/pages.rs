@@ -44,7 +44,7 @@ pub fn php_file(folder: &Path, name: &str) -> String {
 /// A page's receiver. It prints no address, so it listens where the test says.
 pub struct PageReceiver {
     pub url: String,
-    /// What it was started from, if nobody else keeps that.
+    /// The folder of its files, unless the test keeps it.
     pub files: Option<tempfile::TempDir>,
     _process: tokio::process::Child,
 }

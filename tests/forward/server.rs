@@ -1,4 +1,4 @@
-//! What temporary database servers have in common.
+//! Temporary folders and programs of database servers.
 
 use std::{
     fs,
