@@ -49,7 +49,7 @@ mod validator;
 
 use validator::Validator;
 
-const SOURCES: &str = r#"
+pub const SOURCES: &str = r#"
     [sources.shop]
     provider = "standard-webhooks"
     secrets = ["whsec_Zk93bTR6S2dRcTdUaHBY"]
@@ -79,7 +79,7 @@ fn account(url: &str) -> Account {
     Account { lambda_endpoint: Some(url.trim_end_matches('/').to_owned()), ..Account::local(url, url) }
 }
 
-fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
+pub fn handler(url: &str, sources: impl Into<LiveSources>) -> Invoke {
     let account = account(url);
     Invoke::new(sources, &account, &account.http_client(), &Env::system())
 }
@@ -208,13 +208,13 @@ async fn functions_keep_order_and_write_with_the_settle() {
     with_each_function(handles_in_order_and_writes_with_the_settle).await;
 }
 
-/// Loses every third answer of the function.
-struct LosesAnswers {
-    inner: Invoke,
-    answers: AtomicU64,
+/// Loses every third answer of a handler.
+pub struct LosesAnswers<H> {
+    pub inner: H,
+    pub answers: AtomicU64,
 }
 
-impl LosesAnswers {
+impl<H> LosesAnswers<H> {
     fn heard(&self, outcome: Result<Outcome, HandlerError>) -> Result<Outcome, HandlerError> {
         match self.answers.fetch_add(1, Relaxed) % 3 {
             0 => Ok(Outcome::retry("the answer was lost")),
@@ -223,7 +223,7 @@ impl LosesAnswers {
     }
 }
 
-impl Handler for LosesAnswers {
+impl<H: Handler> Handler for LosesAnswers<H> {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         self.heard(self.inner.handle(delivery, context).await)
     }

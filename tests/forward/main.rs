@@ -1,9 +1,14 @@
-//! The sample receivers of `shared/examples/receivers`, in separate processes,
+//! The sample receivers of `shared/examples/receivers` and those of the packages, in separate processes,
 //! behind the real handlers and the real drain.
 
 mod invoke;
+mod mariadb;
+mod packaged;
+mod pages;
+mod php;
 mod postgres;
 mod receiver;
+mod server;
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +16,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use serializer::local::{
     handler_log::{Journal, RunEnd},
     sender::Sender,
 };
 use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
 use webhook_serializer::{
-    Key,
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
         event::Document,
@@ -28,14 +33,13 @@ use webhook_serializer::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
     },
     sources::Sources,
-    time::Env,
+    time::{Env, Timestamp},
 };
 
-use postgres::Postgres;
-use receiver::{ReceiverProcess, in_suite, node, node_with_postgres, packaged, python};
+use receiver::{FRAMEWORKS, ReceiverProcess, node, packaged, python};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     process::Command,
     sync::mpsc,
 };
@@ -93,11 +97,12 @@ fn starts_of<'a>(journal: &Journal, id: &'a str) -> impl Iterator<Item = RunEnd>
     journal.runs().into_iter().filter(move |run| run.delivery_id == id).map(|run| run.ending)
 }
 
-/// Returns the example receivers in Python and TypeScript, and those of the npm package; for each, the reason if it cannot
+/// Returns the example receivers in Python and TypeScript, and those of the packages; for each, the reason if it cannot
 /// be run.
 async fn receivers() -> Vec<Result<Command, String>> {
-    let examples = [python("receiver.py").await, node("receiver.ts").await];
-    examples.into_iter().chain([packaged("express", None).await, packaged("hono", None).await]).collect()
+    let mut commands = vec![python("receiver.py").await, node("receiver.ts").await];
+    commands.extend(join_all(FRAMEWORKS.map(packaged)).await);
+    commands
 }
 
 async fn with_each(commands: impl IntoIterator<Item = Result<Command, String>>, check: impl AsyncFn(ReceiverProcess)) {
@@ -292,156 +297,29 @@ async fn receivers_treat_forged_group_as_one_delivery() {
     with_each(receivers().await, forged_list_is_one_delivery).await;
 }
 
-/// Starts a Postgres server. Also returns a function that starts a receiver on it.
-async fn on_postgres() -> Result<(Postgres, impl AsyncFn() -> ReceiverProcess), String> {
-    let postgres = Postgres::start().await?;
-    let url = postgres.url();
-    node_with_postgres(&url).await?;
-    let start = async move || ReceiverProcess::start(node_with_postgres(&url).await.unwrap(), SECRETS).await;
-    Ok((postgres, start))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn postgres_receiver_keeps_order_ignores_repeats_and_old_tokens() {
-    match on_postgres().await {
-        Ok((_postgres, start)) => handles_in_order_once_and_fenced(start().await).await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-/// The receiver writes the order, the token and the id in one transaction.
-#[tokio::test(flavor = "multi_thread")]
-async fn restarted_postgres_receiver_remembers_applied_deliveries() {
-    match on_postgres().await {
-        Ok((postgres, start)) => remembers_applied_deliveries(postgres, start, "error").await,
-        Err(reason) => not_run(&reason),
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn packaged_receiver_on_postgres_applies_deliveries_once() {
-    let postgres = match Postgres::start().await {
-        Ok(postgres) => postgres,
-        Err(reason) => return not_run(&reason),
-    };
-    let url = postgres.url();
-    if let Err(reason) = packaged("express", Some(&url)).await {
-        return not_run(&reason);
-    }
-    let start = async move || ReceiverProcess::start(packaged("express", Some(&url)).await.unwrap(), SECRETS).await;
-    remembers_applied_deliveries(postgres, start, "it failed").await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn database_error_caught_in_apply_is_no_success() {
-    let postgres = match Postgres::start().await {
-        Ok(postgres) => postgres,
-        Err(reason) => return not_run(&reason),
-    };
-    let command = match packaged("express", Some(&postgres.url())).await {
-        Ok(command) => command,
-        Err(reason) => return not_run(&reason),
-    };
-    let receiver = ReceiverProcess::start(command, SECRETS).await;
+async fn old_signature_is_refused(receiver: ReceiverProcess) {
+    let sources = Sources::parse(&sources(receiver.url())).unwrap();
     let env = Env::system();
-    let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
-    let context = Context::detached(FencingToken(7), Duration::from_secs(10), env.clone());
-    let sent = incoming("shop", "shop/order/1", "1", "orders/caught", &env);
-    let outcome = forward.handle(&Delivery::detached(sent, Sequence(1)), &context).await.unwrap();
-    assert_eq!(outcome, Outcome::retry("the endpoint answered 500: it failed"));
-    assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "0");
-}
-
-/// The block of docs/handlers.md counts deliveries by answers with writes.
-#[tokio::test(flavor = "multi_thread")]
-async fn answer_helper_of_page_counts_each_delivery_once() {
-    let mut command = match in_suite("handlers_1").await {
-        Ok(command) => command,
-        Err(reason) => return not_run(&reason),
+    let delivery = Delivery::detached(incoming("shop", "shop/order/1", "1", "orders/paid", &env), Sequence(1));
+    let post = async |seconds: u64| {
+        let destination = sources.get("shop").unwrap().forward().unwrap();
+        let request = headers::request(
+            destination,
+            &delivery,
+            FencingToken(7),
+            Timestamp::from_millis(env.now().as_millis() - seconds * 1000),
+        );
+        let headers =
+            request.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
+        let headers: Vec<_> = headers.collect();
+        Sender::new(receiver.url()).request("POST", "", &headers, delivery.body().to_vec()).await.unwrap()
     };
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    command.env("SECRET", SECRETS.split(' ').nth(1).unwrap()).env("PORT", port.to_string()).kill_on_drop(true);
-    let _receiver = command.spawn().unwrap();
-    // It prints nothing, so it is ready once it accepts a connection.
-    while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
-        Env::system().sleep(Duration::from_millis(20)).await;
-    }
-    let url = format!("http://127.0.0.1:{port}/webhooks");
-    let sources = sources(&url).replace("allow_private = true", "allow_private = true, commit = ['totals']");
-    let mut testbed = TestBed::start_for(&sources).await;
-    let settled = SettleCounter::default();
-    let parts = testbed.parts();
-    let forward = Forward::new(testbed.sources());
-    testbed.feed(testbed.drainer_on(parts.store, parts.waker, forward, Arc::new(settled.clone())));
-    let inbox = testbed.inbox();
-    for id in ["1", "2", "2", "3"] {
-        inbox.append(&incoming("shop", "shop/order/1", id, "orders/paid", testbed.env())).await.unwrap();
-    }
-    settled.until(3).await;
-    testbed.rest().await;
-    let key = Key::named("totals", "order", "shop/order/1");
-    let row = testbed.parts().store.get(&key, Duration::from_secs(5)).await.unwrap().expect("it was written");
-    assert_eq!(row.number("deliveries"), Some(3));
+    let answer = post(302).await;
+    assert_eq!((answer.status, answer.body.as_str()), (401, "signed too long ago, or in the future"));
+    assert_eq!(post(290).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn parsed_body_is_refused_with_the_remedy() {
-    let command = match packaged("express", None).await {
-        Ok(command) => command,
-        Err(reason) => return not_run(&reason),
-    };
-    let receiver = ReceiverProcess::start(command, SECRETS).await;
-    let env = Env::system();
-    let url = format!("{}parsed", receiver.url());
-    let forward = Forward::new(Arc::new(Sources::parse(&sources(&url)).unwrap()));
-    let context = Context::detached(FencingToken(7), Duration::from_secs(10), env.clone());
-    let sent = incoming("shop", "shop/order/1", "1", "orders/paid", &env);
-    let outcome = forward.handle(&Delivery::detached(sent, Sequence(1)), &context).await.unwrap();
-    let Outcome::Retry { error, .. } = outcome else { panic!("{outcome:?}") };
-    let expected = "the endpoint answered 500: the body was parsed before the receiver, as express.json() does";
-    assert!(error.starts_with(expected), "{error}");
-}
-
-/// `failed` is the text of the receiver's answer after an error.
-async fn remembers_applied_deliveries(postgres: Postgres, start: impl AsyncFn() -> ReceiverProcess, failed: &str) {
-    let env = Env::system();
-    let delivery = |id: &str, topic: &str| {
-        let mut incoming = incoming("shop", "shop/order/1", id, topic, &env);
-        if topic == "orders/broken" {
-            incoming.body = "no JSON".into();
-        }
-        Delivery::detached(incoming, Sequence(1))
-    };
-    let post = async |receiver: &ReceiverProcess, delivery: &Delivery, token: u64| {
-        let forward = Forward::new(Arc::new(Sources::parse(&sources(receiver.url())).unwrap()));
-        let context = Context::detached(FencingToken(token), Duration::from_secs(10), env.clone());
-        forward.handle(delivery, &context).await.unwrap()
-    };
-    let created = delivery("1", "orders/create");
-    let paid = delivery("2", "orders/paid");
-    let broken = delivery("3", "orders/broken");
-    let orders = async || postgres.psql("SELECT last_topic, deliveries FROM orders").await.unwrap();
-
-    let receiver = start().await;
-    assert_eq!(post(&receiver, &created, 10).await, Outcome::Done);
-    assert_eq!(post(&receiver, &paid, 11).await, Outcome::Done);
-    drop(receiver);
-
-    let receiver = start().await;
-    assert_eq!(post(&receiver, &paid, 12).await, Outcome::Done, "its answer was lost");
-    assert_eq!(orders().await, "orders/paid|2", "a repeat is acknowledged and changes nothing");
-    let late = Outcome::retry("the endpoint answered 409: token 11 is older than the newest seen");
-    assert_eq!(post(&receiver, &created, 11).await, late);
-
-    // A failed effect rolls back the delivery's id, but keeps its token.
-    assert_eq!(post(&receiver, &broken, 13).await, Outcome::retry(format!("the endpoint answered 500: {failed}")));
-    assert_eq!(orders().await, "orders/paid|2");
-    assert_eq!(postgres.psql("SELECT count(*) FROM applied").await.unwrap(), "2");
-    assert_eq!(postgres.psql("SELECT token FROM newest_token").await.unwrap(), "13");
-
-    // Two starts with the same delivery run concurrently, and one of them applies it.
-    let shipped = delivery("4", "orders/fulfilled");
-    let (one, other) = tokio::join!(post(&receiver, &shipped, 14), post(&receiver, &shipped, 14));
-    assert_eq!((one, other), (Outcome::Done, Outcome::Done));
-    assert_eq!(orders().await, "orders/fulfilled|3");
+async fn receivers_refuse_old_signatures() {
+    with_each(receivers().await, old_signature_is_refused).await;
 }

@@ -49,44 +49,76 @@ async fn version(program: &str) -> Option<String> {
 /// Returns the command of an example in Python, or why it cannot be run. The variable `PYTHON` replaces
 /// `python3`.
 pub async fn python(name: &str) -> Result<Command, String> {
-    let path = example(name);
+    let mut command = Command::new(interpreter().await?);
+    command.arg(example(name));
+    Ok(command)
+}
+
+async fn interpreter() -> Result<String, String> {
     let program = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
     version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
-    let mut command = Command::new(program);
-    command.arg(path);
-    Ok(command)
+    Ok(program)
 }
 
-/// Returns the path of an example that `.ci/receiver` provides with its packages, or why there is none.
-fn provided(example_folder: &str, name: &str, files: &[&str]) -> Result<String, String> {
-    let built = format!("{}/../target/receivers/{name}", env!("CARGO_MANIFEST_DIR"));
-    let read = |path: &str| std::fs::read(path).ok();
-    let is_current =
-        |file: &&str| read(&format!("{built}/{file}")) == read(&example(&format!("{example_folder}{file}")));
-    match files.iter().all(|file| is_current(file)) {
-        true => Ok(built),
-        false => Err(format!("target/receivers/{name} is missing or outdated; run .ci/receiver")),
-    }
-}
+/// The frameworks of `tests/clients/receiver.ts` and `receiver.py`.
+pub const FRAMEWORKS: [&str; 4] = ["express", "hono", "fastapi", "flask"];
 
-/// Returns the command of the receiver on Postgres, or why it cannot be run.
-pub async fn node_with_postgres(database: &str) -> Result<Command, String> {
-    let built = provided("postgres/", "postgres", &["receiver.ts"])?;
-    let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
-    version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
-    let mut command = Command::new(program);
-    command.arg(format!("{built}/dist/receiver.js")).env("DATABASE_URL", database);
-    Ok(command)
-}
-
-/// Returns the command of the npm package's receiver behind `framework`, or why it cannot be run. Without a database,
-/// it remembers in memory.
-pub async fn packaged(framework: &str, database: Option<&str>) -> Result<Command, String> {
-    let mut command = in_suite("receiver").await?;
+/// Returns the command of a package's receiver behind `framework`, or why it cannot be run. Unless variables name a
+/// database, it remembers in memory.
+pub async fn packaged(framework: &str) -> Result<Command, String> {
+    let mut command = match framework {
+        "express" | "hono" => in_suite("receiver").await?,
+        _ => python_with_package(["clients/receiver.py"])?,
+    };
     command.env("FRAMEWORK", framework);
-    if let Some(database) = database {
-        command.env("DATABASE_URL", database);
+    Ok(command)
+}
+
+/// Returns the command that serves the FastAPI application `app` of a file, or why it cannot be run.
+pub fn fastapi(file: &str, port: u16) -> Result<Command, String> {
+    let (folder, name) = file.rsplit_once('/').expect("it is in a folder");
+    let app = format!("{}:app", name.trim_end_matches(".py"));
+    python_with_package([
+        "-m",
+        "uvicorn",
+        "--log-level=warning",
+        "--port",
+        &port.to_string(),
+        "--app-dir",
+        folder,
+        &app,
+    ])
+}
+
+/// Returns the command of Python with the PyPI package, or why it cannot be run.
+fn python_with_package<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Command, String> {
+    let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
+    let package = format!("{target}/clients/python");
+    let program = format!("{target}/tools/client-python/bin/python");
+    if !Path::new(&package).is_dir() || !Path::new(&program).is_file() {
+        return Err("target/clients/python is missing; run .ci/client-python".to_owned());
     }
+    let mut command = Command::new(program);
+    command.args(arguments).env("PYTHONPATH", package);
+    Ok(command)
+}
+
+/// Returns the command that serves a file in PHP, or why it cannot be run. It displays errors, as on a developer's
+/// machine: PHP's status is then 200 unless the file has set another.
+pub async fn php(file: &str, port: u16) -> Result<Command, String> {
+    version("php").await.ok_or("PHP is not installed; run .ci/receiver")?;
+    let mut command = Command::new("php");
+    command.args(["-q", "-d", "display_errors=1", "-S", &format!("127.0.0.1:{port}"), file]).stderr(Stdio::null());
+    Ok(command)
+}
+
+/// Returns the command that calls the function `handler` of a file in Python as Lambda would, or why it cannot be run.
+pub async fn stand_in_for_lambda(file: &str) -> Result<Command, String> {
+    let text = "import sys, runpy\nsys.path.insert(0, sys.argv[1])\nimport invoke_handler\n\
+                invoke_handler.handler = runpy.run_path(sys.argv[2])['handler']\ninvoke_handler.main()";
+    let mut command = Command::new(interpreter().await?);
+    let example = example("invoke_handler.py");
+    command.args(["-c", text, example.trim_end_matches("/invoke_handler.py"), file]).env("TOTALS_TABLE", "");
     Ok(command)
 }
 

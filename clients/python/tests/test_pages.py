@@ -1,18 +1,22 @@
 """The Python of docs/leases.md and of the package's README, run as it is printed."""
 
-import asyncio
+import http.client
+import json
 import re
+import socket
 import sys
+import threading
 import types
 import unittest
 from pathlib import Path
 from unittest import mock
 
+import uvicorn
 from store import Program, client, environment
 from webhook_serializer import Leases
 
 ROOT = Path(__file__).parents[3]
-INVOICE, CHECKOUT, ASYNC_CHECKOUT = (0, 1, 2)
+INVOICE, CHECKOUT, FASTAPI = (0, 1, 2)
 
 
 def blocks(page):
@@ -44,17 +48,20 @@ class TestPages(unittest.TestCase):
         with Program(text) as program:
             return program.process.communicate()[0]
 
-    def run_checkout(self, number, call):
+    def block(self, number):
         namespace = {}
         exec(compile(blocks("docs/leases.md")[number], "docs/leases.md", "exec"), namespace)
-        checkout = namespace["checkout"]
-        status, receipt = call(checkout(f"checkout-{number}", {"amount": 1}))
+        return namespace
+
+    def run_checkout(self, number, checkout):
+        status, receipt = checkout(f"checkout-{number}", {"amount": 1})
         self.assertEqual((status, receipt["body"]), (200, {"amount": 1}))
         with self.leases.acquire(f"shop/order/checkout-{number}") as lease:
             self.assertGreater(lease.token, receipt["token"])
-            status, busy = call(checkout(f"checkout-{number}", {"amount": 1}))
+            status, busy = checkout(f"checkout-{number}", {"amount": 1})
         self.assertEqual(status, 409)
-        self.assertIn(f"shop/order/checkout-{number} is held by ", busy["error"])
+        (message,) = busy.values()
+        self.assertIn(f"shop/order/checkout-{number} is held by ", message)
 
     def test_each_block_is_known(self):
         self.assertEqual(len(blocks("docs/leases.md")), 3)
@@ -73,10 +80,28 @@ class TestPages(unittest.TestCase):
         self.assertEqual(row["total"], {"S": total})
 
     def test_checkout_charges_or_says_who_holds_the_order(self):
-        self.run_checkout(CHECKOUT, lambda answer: answer)
+        self.run_checkout(CHECKOUT, self.block(CHECKOUT)["checkout"])
 
-    def test_asynchronous_checkout_does_the_same(self):
-        self.run_checkout(ASYNC_CHECKOUT, asyncio.run)
+    def test_fastapi_endpoint_does_the_same(self):
+        app = self.block(FASTAPI)["app"]
+        listener = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+
+        def checkout(order, body):
+            connection = http.client.HTTPConnection(*listener.getsockname(), timeout=20)
+            connection.request("POST", f"/checkout/{order}", json.dumps(body), {"content-type": "application/json"})
+            answer = connection.getresponse()
+            content = json.load(answer)
+            connection.close()
+            return answer.status, content
+
+        try:
+            self.run_checkout(FASTAPI, checkout)
+        finally:
+            server.should_exit = True
+            thread.join(20)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Exclusive leases on orders, and writes exactly once, under the rules of webhook-serializer.
+"""Exclusive leases on orders, under the rules of webhook-serializer. `webhook_serializer.receiver` has receivers.
 
     leases = Leases.from_env()
     with leases.acquire("shop/order/1", wait=10) as lease:

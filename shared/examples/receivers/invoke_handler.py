@@ -24,7 +24,7 @@ from invoke_types import Answer, Deliveries, Delivery
 TABLE = os.environ["TOTALS_TABLE"]
 
 
-def handler(event: Deliveries, _context=None) -> Answer:
+def handler(event: Deliveries, _context) -> Answer:
     """What Lambda calls. Whatever it raises is tried again."""
     order = {}
     for delivery in event["deliveries"]:
@@ -86,7 +86,7 @@ class Lambda(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["content-length"]))
         failed = None
         try:
-            answer = handler(json.loads(body))
+            answer = handler(json.loads(body), None)
         except Exception as error:
             failed, answer = "Unhandled", {"errorMessage": str(error), "errorType": type(error).__name__}
         text = json.dumps(answer).encode()
