@@ -99,7 +99,13 @@ pub fn source_of<'a>(provider: &str, sources: &'a Sources) -> Option<&'a Source>
 pub fn is_signable(source: &Source, development_keys: bool) -> bool {
     let blank = || source.sign(&providers::Headers::default(), b"{}", Timestamp::from_millis(0));
     let is_published = source.credential_field() != Some("secrets");
-    let can_sign = if is_published { development_keys } else { source.query().is_some() || !blank().is_empty() };
+    let in_body = of_provider(&source.provider_name)
+        .first()
+        .and_then(|(_, event)| source.signed_body(&serde_json::from_str::<HttpRequest>(event).ok()?.bytes()?));
+    let can_sign = match is_published {
+        true => development_keys,
+        false => source.query().is_some() || in_body.is_some() || !blank().is_empty(),
+    };
     source.has_secret() && can_sign
 }
 
@@ -133,19 +139,29 @@ fn sign(request: &HttpRequest, sources: &Sources, now: Timestamp) -> Result<Sign
     let sent = request.headers.iter().filter(|(name, _)| kept(name));
     let mut headers: Vec<(String, String)> = sent.map(|(name, value)| (name.clone(), value.clone())).collect();
     keys::sign(source, &mut headers, &mut body, now);
+    body = source.signed_body(&body).unwrap_or(body);
     // A proxy in front of ingest would add this.
     headers.extend(sources.origin_secret().map(|secret| (ORIGIN_HEADER.to_owned(), secret.to_owned())));
-    let query = source.query();
-    let in_url = query.clone().unwrap_or_default();
-    let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url);
+    let query = query(&request.raw_query_string, source.query());
+    let in_url = || query.clone().unwrap_or_default();
+    let unsigned = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url());
     let as_it_is = source.verify(providers::Request { headers: &unsigned, body: &body }, now);
     // A ping has no signature; a signed ping would be a delivery.
     let signed = if as_it_is == Ok(Verified::Ping) { Vec::new() } else { source.sign(&unsigned, &body, now) };
     headers.retain(|(name, _)| !signed.iter().any(|(other, _)| other == name));
     headers.extend(signed);
-    let collected = headers.iter().cloned().collect();
+    let collected = headers.iter().cloned().collect::<providers::Headers>().with_query(in_url());
     let incoming = source.delivery(providers::Request { headers: &collected, body: &body }, now);
     Ok(SignedWebhook { source: name, query, headers, body, incoming })
+}
+
+/// Returns the parameters of a URL, with the source's own token instead of that of the sample.
+fn query(sent: &str, token: Option<String>) -> Option<String> {
+    let name = |field: &str| field.split('=').next().unwrap_or_default().to_owned();
+    let own = token.as_deref().map(name);
+    let kept = sent.split('&').filter(|field| !field.is_empty() && Some(name(field)) != own).map(str::to_owned);
+    let all: Vec<String> = token.into_iter().chain(kept).collect();
+    Some(all.join("&")).filter(|query| !query.is_empty())
 }
 
 impl SignedWebhook {
@@ -201,6 +217,26 @@ mod tests {
         assert_eq!(of_all, ALL.len());
         for name in NAMES {
             assert!(!of_provider(name).is_empty(), "{name} has no sample in events/");
+        }
+    }
+
+    #[test]
+    fn sample_keeps_its_query_under_sources_own_token() {
+        let document = "[sources.pay]\nprovider = 'klarna'\nsecrets = 'q7mZ4kT1'\nhandler = 'log'";
+        let sources = Sources::parse(document).unwrap();
+        let (_, event) = of_provider("klarna")[0];
+        let sent = webhook(&readdressed(event, "pay").unwrap(), &sources, Timestamp::from_millis(0)).unwrap();
+        let order = "7849fd85-47dc-4919-a7ce-47b9f461562f";
+        assert_eq!(sent.path(), format!("/webhooks/pay?token=q7mZ4kT1&klarna_order_id={order}"));
+        assert_eq!(sent.incoming.entity.as_str(), format!("pay/order/{order}"));
+    }
+
+    #[test]
+    fn sample_of_every_provider_can_be_signed() {
+        let own = Sources::parse(SOURCES).unwrap();
+        for name in NAMES {
+            let source = source_of(name, &own).expect("each provider has a source");
+            assert!(is_signable(source, true), "{name}");
         }
     }
 }

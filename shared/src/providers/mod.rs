@@ -343,6 +343,12 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
 
+    /// Returns `body` with signatures under `secret` in the places of those that it has. `None` if the provider does not
+    /// sign inside the body.
+    fn signed_body(&self, _body: &[u8], _secret: &Secret) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Returns the rules for a provider that publishes its public key. `None` if the provider uses
     /// secrets and [`Provider::verify`].
     fn published(&self) -> Option<&dyn Published> {

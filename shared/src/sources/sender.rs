@@ -114,6 +114,11 @@ impl Source {
             .unwrap_or_default()
     }
 
+    /// Returns `body` with signatures under the first secret, if the provider signs inside the body.
+    pub fn signed_body(&self, body: &[u8]) -> Option<Vec<u8>> {
+        self.provider().signed_body(body, self.credentials.secrets.first()?)
+    }
+
     /// Returns the first of the recipient's ids, for a sender with a published key.
     pub fn recipient(&self) -> Option<&str> {
         self.credentials.recipients.first().map(String::as_str)

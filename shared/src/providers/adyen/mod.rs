@@ -157,6 +157,16 @@ impl Provider for Adyen {
     fn reads(&self) -> Option<&Reads> {
         Some(&READS)
     }
+
+    fn signed_body(&self, body: &[u8], secret: &Secret) -> Option<Vec<u8>> {
+        let key = key(secret)?;
+        let mut text = String::from_utf8(body.to_vec()).ok()?;
+        for item in serde_json::from_slice::<Notification<'_>>(body).ok()?.items {
+            let signature = HashName::Sha256.hmac(&key, &[signed(item).as_bytes()]);
+            text = text.replace(&*field(item, "additionalData/hmacSignature")?, &Encoding::Base64.encode(&signature));
+        }
+        Some(text.into_bytes())
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +233,15 @@ pub(super) mod tests {
             let refused = tests::verify(&Adyen, &[], body.as_bytes(), &[KEY], 0);
             assert_eq!(refused, Err(Unverified::NotInBody(SIGNATURE)));
         }
+    }
+
+    #[test]
+    fn sample_is_signed_again_under_another_key() {
+        let secret = Secret::new("00FF");
+        let body = format!(r#"{{"notificationItems":[{}]}}"#, item(7, r#""hmacSignature":"bm9uZQ==""#));
+        let signed = Adyen.signed_body(body.as_bytes(), &secret).unwrap();
+        assert_eq!(tests::verify(&Adyen, &[], &signed, &["00FF"], 0), Ok(Verified::Delivery));
+        assert_eq!(Adyen.signed_body(b"{}", &secret), None);
     }
 
     #[test]

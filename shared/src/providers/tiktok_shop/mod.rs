@@ -1,7 +1,7 @@
 //! TikTok Shop sends a hexadecimal HMAC-SHA256 of the app key and the body in the header `Authorization`, under the app's
 //! secret. The source's secret is both, separated by a colon.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
