@@ -146,7 +146,7 @@ impl Provider for Adyen {
         }
         for item in items {
             let signature = field(item, "additionalData/hmacSignature");
-            let signature = signature.ok_or_else(|| Unverified::NotInBody(SIGNATURE))?;
+            let signature = signature.ok_or(Unverified::NotInBody(SIGNATURE))?;
             let claimed = Encoding::Base64.read(SIGNATURE, &signature)?;
             let keys = secrets.iter().filter_map(key);
             signature::check(HashName::Sha256, keys, &[signed(item).as_bytes()], &[claimed])?;
@@ -220,7 +220,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(verify(&items, &[KEY]), Err(refusal), "{items:?}");
         }
-        assert_eq!(verify(&[good.clone()], &[]), Err(Unverified::Mismatch));
+        assert_eq!(verify(std::slice::from_ref(&good), &[]), Err(Unverified::Mismatch));
         assert_eq!(verify(&[good], &["44782D"]), Err(Unverified::Mismatch));
     }
 

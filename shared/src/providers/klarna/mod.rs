@@ -70,7 +70,6 @@ const FACTS: Facts = Facts {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::*;
     use crate::providers::tests::rows::*;
 
     pub fn rows() -> Vec<ProviderRow> {
