@@ -50,6 +50,7 @@ mod stripe;
 mod tables;
 mod tiktok_shop;
 mod token;
+mod twilio;
 mod woocommerce;
 
 #[cfg(test)]
@@ -479,5 +480,6 @@ providers! {
     "standard-webhooks" => standard_webhooks::STANDARD_WEBHOOKS,
     "stripe" => stripe::STRIPE,
     "tiktok-shop" => tiktok_shop::TikTokShop,
+    "twilio" => twilio::WITHOUT_URL,
     "woocommerce" => woocommerce::WooCommerce,
 }

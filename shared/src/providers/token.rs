@@ -121,9 +121,9 @@ impl TokenPlace {
 }
 
 /// Percent-decodes `text`. An invalid escape, such as `%zz`, stays as it is.
-pub(crate) fn unescaped(text: &str) -> Vec<u8> {
+pub(crate) fn unescaped(text: impl AsRef<[u8]>) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = text.as_bytes();
+    let bytes = text.as_ref();
     let mut unescaped = Vec::new();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {

@@ -122,9 +122,12 @@ impl Response {
     #[must_use]
     pub(super) fn with_body(mut self, body: Option<String>) -> Self {
         let Some(body) = body else { return self };
-        if !body.starts_with('{') {
-            self.headers.insert("content-type".to_owned(), "text/plain".to_owned());
-        }
+        let content_type = match body.as_bytes().first() {
+            Some(b'{') => "application/json",
+            Some(b'<') => "text/xml",
+            _ => "text/plain",
+        };
+        self.headers.insert("content-type".to_owned(), content_type.to_owned());
         Self { status_code: 200, body, ..self }
     }
 
