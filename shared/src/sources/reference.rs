@@ -61,8 +61,8 @@ pub enum Absent {
     Required,
     Is(&'static str),
     Means(&'static str),
-    /// The field is required if another field has a certain value, and refused otherwise.
-    RequiredBy(&'static str, &'static str),
+    /// The field is required if another field has one of these values, and refused otherwise.
+    RequiredBy(&'static str, &'static [&'static str]),
     /// The field is required if another field is absent, and refused otherwise.
     RequiredWithout(&'static str),
 }
@@ -246,7 +246,7 @@ macro_rules! absent {
     (required) => { Absent::Required };
     (default $($value:tt)+) => { Absent::Is(toml!($($value)+)) };
     (means $words:literal) => { Absent::Means($words) };
-    (required_by $field:ident = $value:literal) => { Absent::RequiredBy(stringify!($field), stringify!($value)) };
+    (required_by $field:ident = $($value:literal)|+) => { Absent::RequiredBy(stringify!($field), &[$(stringify!($value)),+]) };
     (required_without $field:ident) => { Absent::RequiredWithout(stringify!($field)) };
 }
 

@@ -70,7 +70,7 @@ document_table! {
         tolerance: Option<Duration>,
         /// The URL that the provider calls, exactly as configured there, for providers that sign it. It is never taken
         /// from the request.
-        #[field(Text(NOT_EMPTY), required_by(provider = "square"), example("https://example.com/webhooks/square"))]
+        #[field(Text(NOT_EMPTY), required_by(provider = "square" | "twilio"), example("https://example.com/webhooks/square"))]
         url: Option<String>,
         /// [A template of the entity's key](sources.md#entity-what-order-is-kept-for), or several, tried in turn.
         /// Deliveries with the same key are handled in order. A key has at most 512 bytes.

@@ -73,7 +73,10 @@ fn absent_of(absent: Absent) -> String {
         Absent::Is("{}") => "each field's default".to_owned(),
         Absent::Is(value) => format!("`{value}`"),
         Absent::Means(words) => words.to_owned(),
-        Absent::RequiredBy(field, value) => format!("required by `{field} = {value}`, refused with any other"),
+        Absent::RequiredBy(field, values) => {
+            let values: Vec<String> = values.iter().map(|value| format!("`{field} = {value}`")).collect();
+            format!("required by {}, refused with any other", values.join(" and "))
+        }
         Absent::RequiredWithout(field) => format!("required, unless `{field}` is set"),
     }
 }

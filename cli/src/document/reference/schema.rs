@@ -41,9 +41,10 @@ fn goes_with(field: &ReferenceField) -> Option<Value> {
     let required = json!({ "required": [field.name] });
     let forbidden = json!({ "properties": { field.name: false } });
     match field.absent {
-        Absent::RequiredBy(other, value) => {
-            let value: Value = serde_json::from_str(value).expect("it is a text");
-            let has_value = json!({ "properties": { other: { "const": value } }, "required": [other] });
+        Absent::RequiredBy(other, values) => {
+            let value = |text: &&str| serde_json::from_str::<Value>(text).expect("it is a text");
+            let values: Vec<Value> = values.iter().map(value).collect();
+            let has_value = json!({ "properties": { other: { "enum": values } }, "required": [other] });
             Some(json!({ "if": has_value, "then": required, "else": forbidden }))
         }
         Absent::RequiredWithout(other) => {

@@ -56,14 +56,14 @@ fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String
             let described = table.fields.iter().find(|other| other.name == field);
             values.extend(described.iter().flat_map(|field| field.needs).copied());
             if let Some(Absent::RequiredBy(other, needed)) = described.map(|field| field.absent) {
-                values.insert(other, needed);
+                values.insert(other, needed[0]);
             }
             values.insert(field, value);
         }
     }
     for other in &table.fields {
         if let Absent::RequiredBy(by, needed) = other.absent
-            && values.get(by) == Some(&needed)
+            && values.get(by).is_some_and(|value| needed.contains(value))
         {
             values.entry(other.name).or_insert(other.example);
         }
