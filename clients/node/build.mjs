@@ -5,7 +5,9 @@ import { brotliCompressSync } from "node:zlib";
 
 const root = new URL("../../", import.meta.url);
 const target = "wasm32-unknown-unknown";
-const cargo = ["build", "--package", "client-core", "--lib", "--release", "--locked", "--target", target];
+// Only a build of this one crate type is optimized across crates, which saves a third of the size.
+const module = ["--lib", "--crate-type", "cdylib", "--target", target];
+const cargo = ["rustc", "--package", "client-core", "--release", "--locked", ...module];
 const built = spawnSync("cargo", cargo, { cwd: root, stdio: "inherit" });
 if (built.status !== 0) process.exit(built.status ?? 1);
 const folder = process.env.CARGO_TARGET_DIR ?? "target";

@@ -6,9 +6,11 @@
 //! (`protocol/tick.rs`).
 //!
 //! `schedule.rs` computes when a job is due, `due.rs` decides which tick to run, and `ticker.rs`
-//! runs it.
+//! runs it. `once.rs` does so for a program that many hosts call.
 
 pub mod due;
+pub mod once;
+mod report;
 pub mod roster;
 pub mod schedule;
 pub mod switch;
@@ -30,9 +32,10 @@ use crate::{
     time::{Env, Timestamp},
 };
 use due::Policy;
-use schedule::{InvalidSchedule, Schedule};
+pub use report::{StoppedJob, TickError, TickFailure, TickReport, TickRun};
+use schedule::{InvalidSchedule, Schedule, Zone};
 use switch::Switch;
-pub use ticker::{TickError, TickReport, TickRun, Ticker};
+pub use ticker::Ticker;
 
 /// The successful result of a job's function.
 #[derive(Debug, Clone, PartialEq)]
@@ -157,13 +160,19 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(600);
 pub struct Job {
     name: String,
     schedule: String,
-    zone: Option<String>,
+    zone: Option<JobZone>,
     lease: Duration,
     time: Option<Duration>,
     missed: Missed,
     on_crash: OnCrash,
     always: bool,
     function: Arc<Function>,
+}
+
+#[derive(Clone)]
+enum JobZone {
+    Named(String),
+    Given(Zone),
 }
 
 impl Job {
@@ -200,7 +209,15 @@ impl Job {
     /// Sets the time zone of the job's cron expression, such as `Europe/Berlin`.
     #[must_use]
     pub fn in_zone(mut self, zone: &str) -> Self {
-        self.zone = Some(zone.to_owned());
+        self.zone = Some(JobZone::Named(zone.to_owned()));
+        self
+    }
+
+    /// Sets the time zone, for a program without the feature `zones`.
+    #[must_use]
+    #[doc(hidden)]
+    pub fn by_zone(mut self, zone: Zone) -> Self {
+        self.zone = Some(JobZone::Given(zone));
         self
     }
 
@@ -247,8 +264,10 @@ impl Job {
             return Err(InvalidJob::Name);
         }
         let mut schedule = Schedule::parse(&self.schedule)?;
-        if let Some(zone) = &self.zone {
-            schedule = schedule.in_zone(zone)?;
+        match &self.zone {
+            None => {}
+            Some(JobZone::Named(name)) => schedule = schedule.in_zone(name)?,
+            Some(JobZone::Given(zone)) => schedule = schedule.by(zone.clone())?,
         }
         let policy = Policy {
             schedule,
@@ -299,6 +318,8 @@ pub enum InvalidJob {
     Name,
     #[error("two jobs have this name; rename one")]
     Twice,
+    #[error("`{}` is the scheduler's own job: choose another name", once::SWEEP)]
+    Reserved,
     #[error("schedule: {0}")]
     Schedule(#[from] InvalidSchedule),
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]

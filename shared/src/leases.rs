@@ -31,6 +31,7 @@ pub mod wait;
 
 use std::{sync::Arc, time::Duration};
 
+pub use acquire::UnansweredRequest;
 pub use guard::{Guard, NotCommitted};
 pub use look::{KeyDisplay, LeaseView, ListedLeases};
 

@@ -85,12 +85,13 @@
 //! | `worker` (default) | the worker function | `aws`, `forward`, `invoke` |
 //! | `verify` (default) | how each provider signs and what its webhooks are about | |
 //! | `ingest` | the function that receives webhooks | `aws`, `verify` |
-//! | `scheduler` | the function that runs jobs | `aws`, `jobs` |
+//! | `scheduler` | the function that runs jobs | `aws`, `jobs`, `zones` |
 //! | `aws` | clients of DynamoDB and SQS: `Leases::from_env`, `Deployment` | |
 //! | `credentials` | credentials from profiles, containers and instances, outside Lambda | `aws` |
 //! | `forward` | a handler that posts deliveries to an HTTP endpoint | |
 //! | `invoke` | a handler that calls a Lambda function | `aws` |
-//! | `jobs` | cron expressions and time zones | |
+//! | `jobs` | cron expressions | |
+//! | `zones` | the time zones of cron expressions | |
 //! | `otel` | a trace for each delivery, sent to an OpenTelemetry collector | |
 //! | `testing` | a test kit for handlers, for `dev-dependencies` | |
 //!

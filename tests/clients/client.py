@@ -73,12 +73,32 @@ async def run(command, terms):
     return {"token": await value_of(leases.run(command["key"], work_of(work), **terms))}
 
 
+async def once(command):
+    """Calls a job. Prints a line once its work has begun, if it takes long."""
+
+    async def work(run):
+        if "writes" in command:
+            run.commit(command["writes"])
+        if "error" in command:
+            raise ValueError(command["error"])
+        if command.get("work"):
+            print(json.dumps({"begun": run.token}), flush=True)
+        await asyncio.sleep(command.get("work", 0) / 1000)
+        return {"tick": int(run.tick.timestamp() * 1000), "token": run.token}
+
+    terms = {"schedule": command["schedule"], "zone": command.get("zone"), "on_crash": command.get("onCrash", "again")}
+    call = leases.once(command["key"], **terms)(work_of(work))
+    return {"ran": await value_of(call())}
+
+
 async def answer(command):
     operation, key = command["op"], command.get("key")
     terms = {name: command[name] / 1000 for name in ("length", "wait") if name in command}
     if operation == "acquire":
         held[key] = await value_of(leases.acquire(key, renew=False, **terms))
         return {"token": held[key].token}
+    if operation == "once":
+        return await once(command)
     if operation == "run":
         return await run(command, terms)
     if operation == "lookup":
@@ -105,6 +125,8 @@ async def main():
             answered = await answer(json.loads(line))
         except LeaseError as error:
             answered = failure(error)
+        except ValueError as error:
+            answered = {"error": str(error)}
         print(json.dumps(answered, default=datetime.isoformat), flush=True)
 
 

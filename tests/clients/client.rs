@@ -57,6 +57,7 @@ pub fn connect(command: &mut Command, engines: &Engines, store: &str) {
         .env("AWS_ENDPOINT_URL_DYNAMODB", store)
         .env("AWS_ENDPOINT_URL_SQS", engines.queue_endpoint())
         .env("ENTITIES_TABLE", &config.entities_table)
+        .env("INBOX_TABLE", &config.inbox_table)
         .env("QUEUE_URL", &config.queue_url)
         .env_remove("RETENTION_DAYS");
 }

@@ -3,6 +3,8 @@
 import { closeSync, existsSync, openSync, readFileSync, unlinkSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
+import { DynamoDBClient, UpdateItemCommand } from "@aws-sdk/client-dynamodb";
+import { SQSClient } from "@aws-sdk/client-sqs";
 import { Lease, LeaseError, LeaseRefused, Leases } from "webhook-serializer";
 
 const leases = Leases.fromEnv();
@@ -35,6 +37,90 @@ async function crowd({ keys, times, folder }: { keys: string[]; times: number; f
     });
   }
   return { holds: times, overlaps, inversions };
+}
+
+/**
+ * Aborts requests for a lease at each moment between the store's reply and the caller's hearing of it. Returns how many
+ * were refused, and how many of those are still held.
+ */
+async function aborted(key: string) {
+  let [refused, held] = [0, 0];
+  for (let turns = 0; turns < 20; turns++) {
+    const dynamodb = new DynamoDBClient({ maxAttempts: 1 });
+    const controller = new AbortController();
+    const abort = async () => {
+      for (let turn = 0; turn < turns; turn++) await undefined;
+      controller.abort();
+    };
+    const send = dynamodb.send.bind(dynamodb) as (...given: any[]) => Promise<any>;
+    dynamodb.send = async (...given: any[]) => {
+      const reply = await send(...given);
+      if (!controller.signal.aborted) void abort();
+      return reply;
+    };
+    const own = new Leases({ table: process.env.ENTITIES_TABLE!, dynamodb });
+    const name = `${key}-${turns}`;
+    try {
+      await (await own.acquire(name, { signal: controller.signal })).release();
+    } catch {
+      refused++;
+      // A request that was aborted before its reply is still withdrawn.
+      for (let time = 0; time < 20 && (await leases.lookup(name)).held; time++) await sleep(50);
+      if ((await leases.lookup(name)).held) held++;
+    }
+  }
+  return { refused, held };
+}
+
+/** Releases a lease while a delivery waits and the queue is down. Returns the process's warnings. */
+async function unwoken(key: string) {
+  const warnings: string[] = [];
+  process.on("warning", ({ name, message }) => warnings.push(`${name}: ${message}`));
+  const table = process.env.ENTITIES_TABLE!;
+  const sqs = new SQSClient({ endpoint: "http://127.0.0.1:1", maxAttempts: 1 });
+  const lease = await new Leases({ table, queueUrl: process.env.QUEUE_URL, sqs }).acquire(key);
+  const input = { TableName: table, Key: { entity: { S: key } }, UpdateExpression: "ADD tail :one" };
+  const command = new UpdateItemCommand({ ...input, ExpressionAttributeValues: { ":one": { N: "1" } } });
+  await new DynamoDBClient({}).send(command);
+  await lease.release();
+  await sleep(0);
+  return { warnings: warnings.filter((warning) => warning.startsWith("LeaseWarning")) };
+}
+
+/** Returns how many requests were sent when the work of a lease hears that its time has ended, and how many in all. */
+async function outOfTime(key: string) {
+  const dynamodb = new DynamoDBClient({ maxAttempts: 1 });
+  const send = dynamodb.send.bind(dynamodb) as (...given: any[]) => Promise<any>;
+  let [sent, heard] = [0, 0];
+  dynamodb.send = (...given: any[]) => {
+    sent++;
+    return send(...given);
+  };
+  const own = new Leases({ table: process.env.ENTITIES_TABLE!, dynamodb });
+  const work = ({ signal }: Lease) => {
+    signal.addEventListener("abort", () => (heard = sent));
+    return sleep(60_000, undefined, { signal });
+  };
+  await own.run(key, work, { within: 2000 }).catch(() => {});
+  return { heard, sent };
+}
+
+/** Returns what comes of a connection without a region. */
+async function withoutRegion(key: string) {
+  delete process.env.AWS_REGION;
+  process.env.AWS_CONFIG_FILE = "/dev/null";
+  return { token: (await Leases.fromEnv().acquire(key)).token };
+}
+
+/** Calls a job. Prints a line once its work has begun, if it takes long. */
+async function once({ key, schedule, zone, onCrash, work, writes, error }: any) {
+  return leases.once(key, { schedule, zone, onCrash }, async (run) => {
+    if (writes) run.commit(writes);
+    if (error) throw new Error(error);
+    if (work) console.log(JSON.stringify({ begun: run.token }));
+    await sleep(work ?? 0, undefined, { signal: run.signal });
+    return { tick: run.tick.getTime(), token: run.token };
+  });
 }
 
 async function answer(command: any): Promise<object> {
@@ -72,6 +158,16 @@ async function answer(command: any): Promise<object> {
       const name = await leases.run(key, () => "granted", { ...terms, signal }).catch((error) => error.name);
       return { name, isQuick: Date.now() - began < 5000 };
     }
+    case "once":
+      return { ran: await once(command) };
+    case "aborted":
+      return await aborted(key);
+    case "unwoken":
+      return await unwoken(key);
+    case "out_of_time":
+      return await outOfTime(key);
+    case "without_region":
+      return await withoutRegion(key);
     case "unless_held":
       return { ran: (await leases.runUnlessHeld(key, () => true)) ?? false };
     case "write":

@@ -2,6 +2,7 @@
 //! replies; then all clients and workers on the same orders.
 
 mod client;
+mod jobs;
 mod pages;
 mod proxy;
 
@@ -187,6 +188,40 @@ async fn typescript_forms_release_what_they_acquire() {
     two.succeeds("acquire", "test/using", without_wait()).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_granted_to_an_aborted_typescript_request_is_released() {
+    let mut pair = Pair::start(Language::TypeScript).await;
+    let aborted = pair.one.succeeds("aborted", "test/aborted", json!({})).await;
+    assert!(aborted["refused"].as_u64() > Some(1), "{aborted}");
+    assert_eq!(aborted["held"], 0, "{aborted}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn typescript_host_hears_of_failures_around_a_lease() {
+    let mut pair = Pair::start(Language::TypeScript).await;
+    let unwoken = pair.one.succeeds("unwoken", "test/unwoken", json!({})).await;
+    let warning = unwoken["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("LeaseWarning: the lease of test/unwoken was released, but no wake-up"), "{warning}");
+    let out_of_time = pair.one.succeeds("out_of_time", "test/out-of-time", json!({})).await;
+    assert_eq!(out_of_time["heard"], out_of_time["sent"], "the release is on its way before");
+    let message = pair.one.fails("invalid", "without_region", "test/region", json!({})).await;
+    assert!(message.contains("the dynamodb client has no region: set AWS_REGION"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lease_of_a_given_up_request_is_released() {
+    with_each(async |language, mut pair| {
+        // Rust has no session that could go on.
+        if language == Language::Rust {
+            return;
+        }
+        pair.proxy.plan("UpdateItem", Fault::Late);
+        pair.one.fails("unreachable", "acquire", "test/given-up", without_wait()).await;
+        pair.two.succeeds("acquire", "test/given-up", json!({ "wait": 5000 })).await;
+    })
+    .await;
+}
+
 const ORDERS: [&str; 4] = ["test/1", "test/2", "test/3", "test/4"];
 
 /// A worker's handler that leaves the same traces as the clients.
@@ -218,7 +253,7 @@ impl Handler for Traced {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_workers_hold_an_order_one_at_a_time() {
-    let times = if tests::not_run::is_thorough() { 150 } else { 20 };
+    let times = if tests::not_run::is_thorough() { 250 } else { 20 };
     let mut testbed = TestBed::start().await;
     let folder = tempfile::tempdir().unwrap();
     let handler = Traced { folder: folder.path().into(), counts: Arc::default() };

@@ -1,4 +1,4 @@
-//! The TypeScript of docs/leases.md and of the package's README, run as a user does.
+//! The TypeScript of docs/leases.md, docs/jobs.md and the package's README, run as a user does.
 
 use std::process::Stdio;
 
@@ -46,6 +46,19 @@ async fn first_block_of_each_page_runs_as_printed() {
     let key = Key::named("totals", "order", "shop/order/7");
     let row = testbed.parts().store.get(&key, Duration::from_secs(5)).await.unwrap().expect("it was written");
     assert_eq!(row.text("total"), Some(total.trim_end()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn report_of_the_jobs_page_runs_once_a_tick() {
+    let testbed = TestBed::start().await;
+    // A minute may begin between two calls.
+    let first = printed("jobs_1", &testbed).await;
+    assert!(first.contains("the report of 20") && first.contains(", under token "), "{first}");
+    let calls = join_all([(); 3].map(|()| printed("jobs_1", &testbed))).await;
+    assert!(calls.iter().filter(|call| *call != "[]\n").count() <= 1, "{calls:?}");
+    let key = Key::named("totals", "order", "report");
+    let row = testbed.parts().store.get(&key, Duration::from_secs(5)).await.unwrap().expect("it was written");
+    assert!(row.text("total").is_some_and(|total| total.starts_with("the report of 20")), "{row:?}");
 }
 
 async fn checkout(port: u16, order: u32) -> (String, Value) {

@@ -46,6 +46,8 @@ impl Fault {
 struct Plan {
     faults: VecDeque<(&'static str, Fault)>,
     requests: Vec<String>,
+    /// The time that is added to the dates of the replies.
+    ahead: Duration,
 }
 
 /// A running proxy. Dropping it closes its connections.
@@ -80,6 +82,16 @@ impl Proxy {
     /// Applies `fault` to the next request for `operation`.
     pub fn plan(&self, operation: &'static str, fault: Fault) {
         self.plan.lock().unwrap().faults.push_back((operation, fault));
+    }
+
+    /// Dates the replies so far ahead of the store's clock.
+    pub fn set_ahead(&self, ahead: Duration) {
+        self.plan.lock().unwrap().ahead = ahead;
+    }
+
+    /// Forgets the faults that have not happened.
+    pub fn forget(&self) {
+        self.plan.lock().unwrap().faults.clear();
     }
 
     /// Returns the operations requested since the last call.
@@ -125,6 +137,8 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
             return;
         }
         let Ok(reply) = passed_on(&store, &request).await else { return };
+        let ahead = plan.lock().unwrap().ahead;
+        let reply = if ahead.is_zero() { reply } else { dated(&reply, ahead) };
         if fault == Some(Fault::Lost) {
             return;
         }
@@ -135,6 +149,15 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
             return;
         }
     }
+}
+
+/// Moves the date of a reply.
+fn dated(reply: &[u8], ahead: Duration) -> Vec<u8> {
+    let head = reply.windows(4).position(|window| window == b"\r\n\r\n").expect("a whole reply");
+    let date = header(reply, "date").expect("the store dates its replies").to_owned();
+    let moved = httpdate::fmt_http_date(httpdate::parse_http_date(&date).expect("a date") + ahead);
+    let text = std::str::from_utf8(&reply[..head]).expect("text").replace(&date, &moved);
+    [text.as_bytes(), &reply[head..]].concat()
 }
 
 async fn passed_on(store: &str, request: &[u8]) -> io::Result<Vec<u8>> {

@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     io::BufRead,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,10 +14,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
     EntityKey, Env, Guard, LeaseError, Leases, NotCommitted, RunError, Terms,
-    handlers::commit::writes as commit_writes, protocol::table::InvalidKind,
+    aws::{Account, Parts},
+    config::{Environment, StoreConfig},
+    engine::store::Store,
+    handlers::commit::writes as commit_writes,
+    jobs::{
+        Context, Job, JobError, OnCrash, Outcome, TickFailure,
+        once::{Once, OnceError},
+    },
+    protocol::table::InvalidKind,
 };
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Command {
     op: String,
     #[serde(default)]
@@ -29,6 +39,12 @@ struct Command {
     block: u64,
     #[serde(default)]
     writes: Value,
+    #[serde(default)]
+    schedule: String,
+    zone: Option<String>,
+    #[serde(default)]
+    on_crash: String,
+    error: Option<String>,
     #[serde(default)]
     keys: Vec<String>,
     #[serde(default)]
@@ -99,6 +115,50 @@ async fn enter(folder: &Path, number: usize, token: u64) -> Result<(bool, bool),
     Ok((overlapped, before.is_some_and(|before| before >= token)))
 }
 
+/// Calls a job, as `serializer jobs once` does.
+async fn once(store: &Store, command: &Command) -> Value {
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let (writes, error, time) = (command.writes.clone(), command.error.clone(), command.work);
+    let work = {
+        let ran = ran.clone();
+        move |context: Context| {
+            let (writes, error, ran) = (writes.clone(), error.clone(), ran.clone());
+            async move {
+                if let Some(error) = error {
+                    return Err(JobError::from(error));
+                }
+                if time > 0 {
+                    println!("{}", json!({ "begun": context.token().0 }));
+                }
+                Env::system().sleep(Duration::from_millis(time)).await;
+                let run = json!({ "tick": context.tick().as_millis(), "token": context.token().0 });
+                ran.lock().expect("no one panics").push(run);
+                Ok(if writes.is_null() { Outcome::Done } else { Outcome::commit(commit_writes(&writes)?) })
+            }
+        }
+    };
+    let mut job = Job::new(&command.key, &command.schedule, work);
+    if command.on_crash == "skip" {
+        job = job.on_crash(OnCrash::Skip);
+    }
+    if let Some(zone) = &command.zone {
+        job = job.in_zone(zone);
+    }
+    let once = match Once::new(store.clone(), job, "a test") {
+        Ok(once) => once,
+        Err(error) => return json!({ "error": "invalid", "message": error.to_string() }),
+    };
+    match once.run().await {
+        Ok(report) => match report.ran.into_iter().find_map(|run| run.failure) {
+            Some(TickFailure::Conditions(_)) => json!({ "error": "not_committed", "message": "" }),
+            Some(failure) => json!({ "error": failure.to_string() }),
+            None => json!({ "ran": *ran.lock().expect("no one panics") }),
+        },
+        Err(error @ OnceError::InUse { .. }) => json!({ "error": "other_schedule", "message": error.to_string() }),
+        Err(error) => json!({ "error": error.to_string() }),
+    }
+}
+
 async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Command) -> Value {
     let key = match EntityKey::parse(&command.key) {
         Ok(key) => key,
@@ -147,8 +207,13 @@ async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Comma
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases = Leases::from_env().await?;
     let mut held = HashMap::new();
+    let config = StoreConfig::read(&Environment)?;
+    let store = Parts::connect(&Account::from_env()?, &config, &Env::system(), None).store;
     for line in std::io::stdin().lock().lines() {
-        println!("{}", run(&leases, &mut held, &serde_json::from_str(&line?)?).await);
+        let command: Command = serde_json::from_str(&line?)?;
+        let answer =
+            if command.op == "once" { once(&store, &command).await } else { run(&leases, &mut held, &command).await };
+        println!("{answer}");
     }
     Ok(())
 }

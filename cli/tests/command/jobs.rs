@@ -69,6 +69,16 @@ fn name_of_the_sweep_is_refused() {
 }
 
 #[test]
+fn other_schedule_is_refused_while_a_job_is_in_use() {
+    let local = LocalProcess::start(&[]);
+    let call = |schedule| local.ran(&["jobs", "once", "nightly", "--schedule", schedule, "--", "echo", "started"]);
+    assert!(printed(&call("* * * * *")).contains("started"));
+    let refused = call("0 3 * * *");
+    assert!(complained(&refused).contains("use the same schedule on all hosts, or another name"), "{refused:?}");
+    assert!(!refused.status.success() && !printed(&refused).contains("started"), "{refused:?}");
+}
+
+#[test]
 fn program_that_is_not_due_is_not_started() {
     let local = LocalProcess::start(&[]);
     let done = local.ran(&["jobs", "once", "yearly", "--schedule", "0 0 29 2 *", "--", "echo", "started"]);

@@ -67,10 +67,17 @@ pub(crate) fn request(write: &Write, table: &str) -> Result<(&'static str, Map<S
         }
         Action::Delete => "Delete",
         Action::Check => "ConditionCheck",
-        Action::Put(_) | Action::Native(_) => return Err(TableError::Invalid("leases put no rows".into())),
+        Action::Put(row) => {
+            let item: Row = row.clone().into_iter().chain(write.key.to_row()).collect();
+            input.insert("Item".into(), row_json(item.iter()));
+            "Put"
+        }
+        Action::Native(_) => return Err(TableError::Invalid("this client sends no such write".into())),
     };
     input.insert("TableName".into(), table.into());
-    input.insert("Key".into(), row_json(write.key.to_row().iter()));
+    if kind != "Put" {
+        input.insert("Key".into(), row_json(write.key.to_row().iter()));
+    }
     if let Some(condition) = condition {
         input.insert("ConditionExpression".into(), condition.into());
         input.insert("ReturnValuesOnConditionCheckFailure".into(), "ALL_OLD".into());

@@ -101,10 +101,10 @@ pub(crate) fn noting_timers<T>(poll: impl FnOnce() -> T) -> (T, Option<Duration>
 }
 
 /// A session's requests, events and commands on their way between the library and the host.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Effects(Arc<Mutex<Pending>>);
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Pending {
     last_call: u64,
     pub(crate) calls: Vec<Json>,
@@ -121,6 +121,12 @@ impl Effects {
 
     pub(crate) fn emit(&self, event: Json) {
         self.lock().events.push(event);
+    }
+
+    /// Takes the host's command `abandon` if it is next.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let mut pending = self.lock();
+        pending.commands.pop_front_if(|command| command["do"] == "abandon").is_some()
     }
 
     /// Waits for the host's next command.

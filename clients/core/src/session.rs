@@ -3,7 +3,7 @@
 
 use std::{
     sync::Arc,
-    task::{Context, Waker as TaskWaker},
+    task::{Context, Poll, Waker as TaskWaker},
     time::Duration,
 };
 
@@ -13,19 +13,18 @@ use serde_json::{Value as Json, json};
 use webhook_serializer::{
     EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
     engine::{store::Store, wake::Waker},
-    leases::KeyDisplay,
-    protocol::table::InvalidKind,
-    telemetry::Quiet,
+    leases::{KeyDisplay, UnansweredRequest},
+    telemetry::{Event, Observer},
     time::Env,
 };
 
 use crate::{
+    commit::{host_writes, not_committed},
     effects::{Effects, Machine, noting_timers},
-    tables::{HostQueue, HostTable, host_write},
+    failure::{self, failure},
+    job,
+    tables::{HostQueue, HostTable},
 };
-
-/// DynamoDB's limit on the writes of a transaction, without the release.
-const MOST_WRITES: usize = 99;
 
 /// The limits of a lease's length, in milliseconds. The library would clamp other lengths.
 const LENGTHS: std::ops::RangeInclusive<u64> = 1000..=900_000;
@@ -36,6 +35,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Settings {
     table: String,
+    inbox_table: Option<String>,
     queue_url: Option<String>,
     #[serde(default)]
     holder: String,
@@ -51,9 +51,10 @@ fn a_month() -> u64 {
 pub struct Client {
     machine: Machine,
     env: Env,
-    table: Arc<str>,
+    pub(crate) table: Arc<str>,
+    pub(crate) inbox: Option<Arc<str>>,
     queue_url: Option<Arc<str>>,
-    holder: String,
+    pub(crate) holder: String,
     retention: Duration,
 }
 
@@ -76,23 +77,48 @@ impl Client {
             env: Env::new(machine.clone(), machine.clone()),
             machine,
             table: settings.table.into(),
+            inbox: settings.inbox_table.filter(|table| !table.is_empty()).map(Into::into),
             queue_url: settings.queue_url.map(Into::into),
             holder: settings.holder,
             retention: DAY * settings.retention_days as u32,
         })
     }
 
+    pub(crate) fn store(&self, effects: &Effects) -> Store {
+        let table = HostTable {
+            effects: effects.clone(),
+            env: self.env.clone(),
+            entities: self.table.clone(),
+            inbox: self.inbox.clone(),
+        };
+        Store::new(Arc::new(table), self.env.clone())
+    }
+
     fn leases(&self, effects: &Effects) -> Leases {
-        let env = self.env.clone();
-        let table = HostTable { effects: effects.clone(), env: env.clone(), entities: self.table.clone() };
-        let store = Store::new(Arc::new(table), env.clone());
-        let leases = Leases::observed(store, &self.holder, Arc::new(Quiet)).kept_for(self.retention);
+        let warnings = Arc::new(Warnings(effects.clone()));
+        let leases = Leases::observed(self.store(effects), &self.holder, warnings).kept_for(self.retention);
         match &self.queue_url {
             None => leases,
             Some(url) => {
                 let queue = HostQueue { effects: effects.clone(), url: url.clone() };
-                leases.waking(Waker::new(Arc::new(queue), env))
+                leases.waking(Waker::new(Arc::new(queue), self.env.clone()))
             }
+        }
+    }
+}
+
+/// Passes on failures that do not end the session.
+#[derive(Debug)]
+struct Warnings(Effects);
+
+impl Observer for Warnings {
+    fn observe(&self, event: &Event<'_>) {
+        if let Event::WakeUpFailed { entity } = event {
+            let message = format!(
+                "the lease of {entity} was released, but no wake-up could be sent to the queue: waiting deliveries start \
+                 only with the next wake-up or the sweep (check QUEUE_URL and the permission sqs:SendMessage)"
+            );
+            self.0.emit(failure::event("warning", message));
         }
     }
 }
@@ -131,7 +157,7 @@ impl Start {
     }
 }
 
-/// One lease from its request to its end, or one look at a lease.
+/// One lease from its request to its end, one look at a lease, or one call of a job.
 ///
 /// Dropping a session sends nothing: a lease that it holds lasts until it expires.
 pub struct Session {
@@ -166,16 +192,19 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns a sentence if the key or the terms are invalid.
+    /// Returns a sentence if the key, the terms or the job are invalid.
     pub fn new(client: &Client, start: &str) -> Result<Self, String> {
-        let start: Start = serde_json::from_str(start).map_err(|error| error.to_string())?;
-        let key = EntityKey::parse(&start.key).map_err(|error| error.to_string())?;
-        let terms = start.terms()?;
+        let start: Json = serde_json::from_str(start).map_err(|error| error.to_string())?;
         let effects = Effects::default();
-        let leases = client.leases(&effects);
-        let table = client.table.clone();
-        let run = run(effects.clone(), leases, table, key, terms, start);
-        Ok(Self { machine: client.machine.clone(), effects, task: Some(Box::pin(run)) })
+        let task: BoxFuture<'static, ()> = if start.get("job").is_some() {
+            Box::pin(job::session(client, &effects, start)?)
+        } else {
+            let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
+            let key = EntityKey::parse(&start.key).map_err(|error| error.to_string())?;
+            let terms = start.terms()?;
+            Box::pin(run(effects.clone(), client.leases(&effects), client.table.clone(), key, terms, start))
+        };
+        Ok(Self { machine: client.machine.clone(), effects, task: Some(task) })
     }
 
     /// Takes what has happened since the last step. Returns what the host must do, both in JSON.
@@ -222,10 +251,7 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
     if start.look {
         return effects.emit(look(&leases, &key).await);
     }
-    let mut guard = match leases.acquire(&key, terms).await {
-        Ok(guard) => guard,
-        Err(error) => return effects.emit(failure(&error, &key, &table)),
-    };
+    let Some(mut guard) = acquire(&effects, &leases, &table, &key, terms).await else { return };
     let lease = guard.lease();
     effects.emit(json!({ "is": "granted", "token": lease.token().0, "id": lease.id().to_string() }));
     loop {
@@ -247,10 +273,10 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
                 Err(error) => return effects.emit(failed(&error)),
             },
             Some("commit") => {
-                let writes = match writes(&command, &table) {
-                    Ok(count) => (0..count).map(host_write).collect(),
+                let writes = match host_writes(&command, [Some(&*table), None]) {
+                    Ok(writes) => writes,
                     Err(reason) => {
-                        effects.emit(json!({ "is": "invalid", "message": reason }));
+                        effects.emit(failure::event("invalid", reason));
                         continue;
                     }
                 };
@@ -258,7 +284,8 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
                     Ok(Ok(())) => return effects.emit(json!({ "is": "committed" })),
                     Ok(Err(NotCommitted { guard: kept, refusals })) => {
                         guard = kept;
-                        effects.emit(not_committed(&refusals));
+                        let refused = (0..refusals.len()).filter(|number| refusals[*number].is_some()).collect();
+                        effects.emit(not_committed(refused));
                     }
                     Err(error) => return effects.emit(failed(&error)),
                 }
@@ -269,9 +296,46 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
                     Err(error) => failed(&error),
                 });
             }
-            _ => effects.emit(json!({ "is": "invalid", "message": "no such command" })),
+            Some("abandon") => {
+                let _ = guard.release().await;
+                return;
+            }
+            _ => effects.emit(failure::event("invalid", "no such command")),
         }
     }
+}
+
+/// Acquires the lease. Returns `None` if it is not granted, or if the host abandons the session.
+///
+/// A request without a known reply may still be granted. Then the lease is released, after the host got its error.
+async fn acquire(effects: &Effects, leases: &Leases, table: &str, key: &EntityKey, terms: Terms) -> Option<Guard> {
+    let unanswered = UnansweredRequest::default();
+    let mut is_abandoned = false;
+    let granted = {
+        let mut acquired = std::pin::pin!(leases.acquire_noting(key, terms, &unanswered));
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(granted) = acquired.as_mut().poll(context) {
+                return Poll::Ready(Some(granted));
+            }
+            is_abandoned |= effects.is_abandoned();
+            // The reply to a request on its way shows whether a lease must be released.
+            if is_abandoned && !unanswered.is_some() { Poll::Ready(None) } else { Poll::Pending }
+        })
+        .await
+    };
+    match granted? {
+        Ok(guard) if is_abandoned => {
+            let _ = guard.release().await;
+        }
+        Ok(guard) => return Some(guard),
+        Err(error) => {
+            if !is_abandoned {
+                effects.emit(failure(&error, key, table));
+            }
+            leases.withdraw(&unanswered).await;
+        }
+    }
+    None
 }
 
 async fn next_command(effects: &Effects, guard: &mut Guard, renew: bool) -> Result<Json, LeaseError> {
@@ -291,89 +355,5 @@ async fn look(leases: &Leases, key: &EntityKey) -> Json {
             "token": view.token().0,
             "waiting": view.waiting(),
         }),
-    }
-}
-
-/// Returns the number of the host's writes, or why they cannot be committed.
-fn writes(command: &Json, own_table: &str) -> Result<usize, String> {
-    let tables = command["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if tables.len() > MOST_WRITES {
-        return Err(format!("a commit has at most {MOST_WRITES} writes, not {}", tables.len()));
-    }
-    let own = |table: &Json| table.as_str().is_some_and(|table| table.rsplit('/').next() == Some(own_table));
-    match tables.iter().position(own) {
-        Some(number) => Err(format!(
-            "write {number} is to {own_table}, the serializer's own table, which only the serializer writes"
-        )),
-        None => Ok(tables.len()),
-    }
-}
-
-fn not_committed<T>(refusals: &[Option<T>]) -> Json {
-    let refused: Vec<usize> = (0..refusals.len()).filter(|number| refusals[*number].is_some()).collect();
-    let numbers: Vec<String> = refused.iter().map(ToString::to_string).collect();
-    json!({
-        "is": "not_committed",
-        "refused": refused,
-        "message": format!("nothing was written: the condition of write {} did not hold", numbers.join(", ")),
-    })
-}
-
-/// Describes an error: a kind for each reaction, and a sentence that says what to do.
-fn failure(error: &LeaseError, key: &EntityKey, table: &str) -> Json {
-    let event = |is: &str, message: String| json!({ "is": is, "message": message });
-    match error {
-        LeaseError::Contended { by, until } => json!({
-            "is": "contended",
-            "by": by,
-            "until": until.as_millis(),
-            "message": format!("{key} is held by {by} until {until}: try again later, or wait longer"),
-        }),
-        LeaseError::Lost => event(
-            "lost",
-            format!(
-                "the lease of {key} was lost, and another holder may already work on it: stop the work and begin again \
-                 under a new lease (a blocked or frozen process renews no lease)"
-            ),
-        ),
-        LeaseError::OutOfTime => event(
-            "out_of_time",
-            format!("the caller's time ended before the work on {key} was done: allow more time, or do less work"),
-        ),
-        LeaseError::Throttled => event(
-            "throttled",
-            format!("DynamoDB throttles the table {table}: try again later, or raise the table's capacity"),
-        ),
-        LeaseError::Unreachable(reason) => event(
-            "unreachable",
-            format!("the lease of {key} was not granted, because DynamoDB did not answer ({reason}): try again later"),
-        ),
-        LeaseError::Unknown(reason) => event(
-            "unknown",
-            format!(
-                "the work on {key} is done, but DynamoDB did not confirm its last write ({reason}): read what was \
-                 written before you repeat it"
-            ),
-        ),
-        LeaseError::Refused(request) => {
-            let (is, advice) = match request.kind {
-                InvalidKind::MissingTable => {
-                    return event(
-                        "missing_table",
-                        format!(
-                            "the table {table}, or one that a commit writes to, does not exist: check its name, the region \
-                             and the account"
-                        ),
-                    );
-                }
-                InvalidKind::Permission => {
-                    ("denied", "allow dynamodb:GetItem and UpdateItem on the entities table, and what a commit writes")
-                }
-                InvalidKind::Credentials => ("denied", "renew the AWS credentials"),
-                InvalidKind::UnreadableRow => ("unreadable_row", "update this package to the deployment's version"),
-                InvalidKind::Request => ("refused", "change the request; a repeat does not help"),
-            };
-            event(is, format!("{}: {advice}", request.message.trim_end_matches(['.', ':', ' '])))
-        }
     }
 }

@@ -26,6 +26,7 @@ pub(crate) struct HostTable {
     pub(crate) effects: Effects,
     pub(crate) env: Env,
     pub(crate) entities: Arc<str>,
+    pub(crate) inbox: Option<Arc<str>>,
 }
 
 fn unused<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T, TableError>> {
@@ -37,13 +38,23 @@ impl HostTable {
         self.effects.call("dynamodb", operation, input, Some(&self.env)).await
     }
 
+    fn name<'a>(&'a self, table: &'a TableName) -> Result<&'a str, TableError> {
+        match table {
+            TableName::Entities => Ok(&self.entities),
+            TableName::Inbox => {
+                self.inbox.as_deref().ok_or_else(|| TableError::Invalid("no inbox table is given".into()))
+            }
+            TableName::Named(name) => Ok(name),
+        }
+    }
+
     fn transaction_item(&self, write: &Write) -> Result<Json, TableError> {
         if let (TableName::Named(name), (_, Value::N(number))) = (&write.key.table, &write.key.partition)
             && **name == *HOST
         {
             return Ok(json!({ "write": number }));
         }
-        let (kind, members) = dynamo::request(write, &self.entities)?;
+        let (kind, members) = dynamo::request(write, self.name(&write.key.table)?)?;
         Ok(json!({ kind: members }))
     }
 }
@@ -51,7 +62,7 @@ impl HostTable {
 impl Table for HostTable {
     fn write<'a>(&'a self, write: &'a Write) -> BoxFuture<'a, Result<Written, TableError>> {
         Box::pin(async move {
-            let (kind, mut input) = dynamo::request(write, &self.entities)?;
+            let (kind, mut input) = dynamo::request(write, self.name(&write.key.table)?)?;
             if kind == "Update" {
                 input.insert("ReturnValues".into(), "ALL_NEW".into());
             }
@@ -69,8 +80,9 @@ impl Table for HostTable {
 
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Row>, TableError>> {
         Box::pin(async move {
-            let key = dynamo::row_json(key.to_row().iter());
-            let input = json!({ "TableName": *self.entities, "Key": key, "ConsistentRead": true });
+            let table = self.name(&key.table)?;
+            let input =
+                json!({ "TableName": table, "Key": dynamo::row_json(key.to_row().iter()), "ConsistentRead": true });
             dynamo::read(&self.call("GetItem", input).await)
         })
     }

@@ -1,228 +1,11 @@
-//! Sessions driven by a host with a virtual clock and an embedded DynamoDB, which loses, delays and refuses replies.
+//! Leases, driven by a host with a virtual clock.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::VecDeque,
-};
+mod host;
 
 use client_core::{Client, Session};
-use dynoxide::{Database, errors::DynoxideError};
 use serde_json::{Value, json};
 
-/// 2026-01-01T00:00:00Z.
-const START: u64 = 1_767_225_600_000;
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Fault {
-    /// The request lands, and the connection breaks before the reply.
-    Lost,
-    /// The request lands, and no reply arrives.
-    Silent,
-    /// Like `Silent`, but for each further request too.
-    Dead,
-    Throttled,
-    Broken,
-    Conflict,
-    Denied,
-}
-
-/// A store, the machine's clocks, and the faults of the next requests.
-struct World {
-    database: Database,
-    /// The store's time, in milliseconds since the start.
-    passed: Cell<u64>,
-    /// The machine's clock less the store's clock, in milliseconds.
-    skew: i64,
-    faults: RefCell<VecDeque<Fault>>,
-    operations: RefCell<Vec<String>>,
-    steps: Cell<u64>,
-}
-
-struct Host<'a> {
-    world: &'a World,
-    session: Session,
-    events: VecDeque<Value>,
-    is_over: bool,
-}
-
-fn reply<Q: serde::de::DeserializeOwned, R: serde::Serialize>(
-    input: Value,
-    run: impl FnOnce(Q) -> Result<R, DynoxideError>,
-) -> Value {
-    match run(serde_json::from_value(input).unwrap()) {
-        Ok(output) => json!({ "ok": output }),
-        Err(error) => {
-            let body: Value = serde_json::from_str(&error.to_json()).unwrap();
-            json!({ "error": {
-                "name": error.error_type().rsplit('#').next(), "message": error.to_string(), "status": error.status_code(),
-                "item": body["Item"], "reasons": body["CancellationReasons"],
-            } })
-        }
-    }
-}
-
-fn refusal(name: &str, status: u16) -> Value {
-    json!({ "error": { "name": name, "message": "as the test demands", "status": status } })
-}
-
-impl World {
-    fn new(skew: i64) -> Self {
-        let database = Database::memory().unwrap();
-        for (table, key) in [("entities", "entity"), ("totals", "order")] {
-            let request = json!({
-                "TableName": table, "BillingMode": "PAY_PER_REQUEST",
-                "KeySchema": [{ "AttributeName": key, "KeyType": "HASH" }],
-                "AttributeDefinitions": [{ "AttributeName": key, "AttributeType": "S" }],
-            });
-            database.create_table(serde_json::from_value(request).unwrap()).unwrap();
-        }
-        Self {
-            database,
-            passed: Cell::new(0),
-            skew,
-            faults: RefCell::default(),
-            operations: RefCell::default(),
-            steps: Cell::new(0),
-        }
-    }
-
-    fn client(&self) -> Client {
-        Client::new(r#"{"table":"entities","holder":"a test"}"#).unwrap()
-    }
-
-    fn fault(&self, fault: Fault) {
-        self.faults.borrow_mut().push_back(fault);
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.operations.take()
-    }
-
-    fn landed(&self, call: &Value, writes: &[Value]) -> Value {
-        let mut input = call["input"].clone();
-        match call["operation"].as_str().unwrap() {
-            "GetItem" => reply(input, |request| self.database.get_item(request)),
-            "UpdateItem" => reply(input, |request| self.database.update_item(request)),
-            "DeleteItem" => reply(input, |request| self.database.delete_item(request)),
-            "TransactWriteItems" => {
-                for item in input["TransactItems"].as_array_mut().unwrap() {
-                    if let Some(number) = item["write"].as_u64() {
-                        *item = writes[usize::try_from(number).unwrap()].clone();
-                    }
-                }
-                reply(input, |request| self.database.transact_write_items(request))
-            }
-            other => panic!("{other}"),
-        }
-    }
-
-    /// Returns the reply to a call, or `None` if it gets none.
-    fn answer(&self, call: &Value, writes: &[Value]) -> Option<Value> {
-        self.operations.borrow_mut().push(call["operation"].as_str().unwrap().to_owned());
-        let fault = self.faults.borrow().front().copied();
-        if fault != Some(Fault::Dead) {
-            self.faults.borrow_mut().pop_front();
-        }
-        let mut reply = match fault {
-            None => self.landed(call, writes),
-            Some(Fault::Lost) => {
-                self.landed(call, writes);
-                return Some(refusal("TimeoutError", 0));
-            }
-            Some(Fault::Silent | Fault::Dead) => {
-                self.landed(call, writes);
-                return None;
-            }
-            Some(Fault::Throttled) => refusal("ThrottlingException", 400),
-            Some(Fault::Broken) => refusal("InternalServerError", 500),
-            Some(Fault::Conflict) => refusal("TransactionConflictException", 400),
-            Some(Fault::Denied) => refusal("AccessDeniedException", 400),
-        };
-        reply["date"] = ((START + self.passed.get()) / 1000 * 1000).into();
-        Some(reply)
-    }
-}
-
-impl<'a> Host<'a> {
-    fn start(world: &'a World, client: &Client, start: Value) -> Self {
-        let session = Session::new(client, &start.to_string()).unwrap();
-        Self { world, session, events: VecDeque::new(), is_over: false }
-    }
-
-    fn acquire(world: &'a World, client: &Client, more: &Value) -> (Self, Value) {
-        let mut start = json!({ "key": "shop/order/1" });
-        start.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let mut host = Self::start(world, client, start);
-        let event = host.event(&[], vec![]);
-        (host, event)
-    }
-
-    /// Steps until the next event. Time passes only while nothing else happens.
-    fn event(&mut self, writes: &[Value], mut commands: Vec<Value>) -> Value {
-        let mut replies = Vec::new();
-        for _ in 0..10_000 {
-            if let Some(event) = self.events.pop_front() {
-                return event;
-            }
-            let wake = self.step(writes, &mut replies, std::mem::take(&mut commands));
-            if self.events.is_empty() && replies.is_empty() {
-                let wake = wake.expect("the session waits for something");
-                self.world.passed.set(self.world.passed.get() + wake);
-            }
-        }
-        panic!("no event came");
-    }
-
-    fn step(&mut self, writes: &[Value], replies: &mut Vec<Value>, commands: Vec<Value>) -> Option<u64> {
-        let world = self.world;
-        world.steps.set(world.steps.get() + 1);
-        let entropy =
-            format!("{:032x}", u128::from(world.steps.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
-        let input = json!({
-            "now": (START + world.passed.get()).checked_add_signed(self.world.skew), "monotonic": world.passed.get() as f64,
-            "entropy": entropy, "replies": std::mem::take(replies), "commands": commands,
-        });
-        let step: Value = serde_json::from_str(&self.session.step(&input.to_string()).unwrap()).unwrap();
-        self.events.extend(step["events"].as_array().unwrap().clone());
-        self.is_over = step["over"] == true;
-        for call in step["calls"].as_array().unwrap() {
-            if let Some(reply) = world.answer(call, writes) {
-                replies.push(json!([call["id"], reply]));
-            }
-        }
-        step["wake"].as_u64()
-    }
-
-    fn command(&mut self, command: &str) -> Value {
-        self.event(&[], vec![json!({ "do": command })])
-    }
-
-    fn commit(&mut self, order: &str) -> Value {
-        let put = json!({ "Put": {
-            "TableName": "totals", "Item": { "order": { "S": order } },
-            "ConditionExpression": "attribute_not_exists(#o)", "ExpressionAttributeNames": { "#o": "order" },
-        } });
-        self.event(&[put], vec![json!({ "do": "commit", "tables": ["totals"] })])
-    }
-
-    /// Lets `time` pass in milliseconds, with a step at each time that the session asks for.
-    fn pass(&mut self, time: u64) {
-        let until = self.world.passed.get() + time;
-        let mut replies = Vec::new();
-        loop {
-            let wake = self.step(&[], &mut replies, vec![]);
-            if !replies.is_empty() {
-                continue;
-            }
-            match wake {
-                Some(wake) if self.world.passed.get() + wake < until => {
-                    self.world.passed.set(self.world.passed.get() + wake)
-                }
-                _ => return self.world.passed.set(until),
-            }
-        }
-    }
-}
+use host::{Fault, Host, START, World};
 
 fn without_wait() -> Value {
     json!({ "waitMs": 0 })
@@ -402,4 +185,94 @@ fn invalid_settings_key_or_terms_are_refused() {
         let refused = Client::new(settings).err().unwrap();
         assert!(refused.starts_with(reason), "{refused}");
     }
+}
+
+/// Acquires without a wait while the next requests fail by `faults`. Returns the host, and whether the lease is free
+/// once `time` has passed.
+fn is_free_after(time: u64, faults: &[Fault]) -> bool {
+    let world = World::new(0);
+    let client = world.client();
+    faults.iter().for_each(|fault| world.fault(*fault));
+    let (mut host, refused) = Host::acquire(&world, &client, &without_wait());
+    assert_eq!(refused["is"], "unreachable", "{faults:?}");
+    assert!(!host.is_over, "it may still be granted");
+    host.pass(time);
+    assert!(host.events.is_empty(), "{faults:?}");
+    world.land_late();
+    let (_, event) = Host::acquire(&world, &client, &without_wait());
+    event["is"] == "granted"
+}
+
+#[test]
+fn acquire_that_lands_after_its_error_is_released() {
+    for faults in [&[Fault::Silent][..], &[Fault::Late(2000)], &[Fault::Late(5000)], &[Fault::Silent, Fault::Silent]] {
+        assert!(is_free_after(10_000, faults), "{faults:?}");
+    }
+    assert!(!is_free_after(0, &[Fault::Silent]), "it is granted at first");
+}
+
+#[test]
+fn session_of_unanswered_acquire_ends_with_its_lease() {
+    let world = World::new(0);
+    world.fault(Fault::Dead);
+    let (mut host, refused) = Host::acquire(&world, &world.client(), &without_wait());
+    assert_eq!(refused["is"], "unreachable");
+    host.pass(20_000);
+    assert!(host.is_over);
+}
+
+#[test]
+fn abandoned_acquire_is_released_whatever_its_reply() {
+    for fault in [None, Some(Fault::Silent), Some(Fault::Lost), Some(Fault::Broken)] {
+        let world = World::new(0);
+        let client = world.client();
+        fault.into_iter().for_each(|fault| world.fault(fault));
+        let mut host = Host::start(&world, &client, json!({ "key": "shop/order/1" }));
+        let mut replies = Vec::new();
+        host.step(&[], &mut replies, vec![]);
+        host.step(&[], &mut Vec::new(), vec![json!({ "do": "abandon" })]);
+        host.step(&[], &mut replies, vec![]);
+        host.pass(10_000);
+        assert!(host.is_over, "{fault:?}");
+        let (_, next) = Host::acquire(&world, &client, &without_wait());
+        assert_eq!(next["is"], "granted", "{fault:?}");
+    }
+}
+
+#[test]
+fn abandoned_wait_sends_no_further_request() {
+    let world = World::new(0);
+    let client = world.client();
+    let (_held, _) = Host::acquire(&world, &client, &json!({}));
+    let mut host = Host::start(&world, &client, json!({ "key": "shop/order/1" }));
+    host.pass(100);
+    world.requests();
+    host.step(&[], &mut Vec::new(), vec![json!({ "do": "abandon" })]);
+    assert!(host.is_over);
+    assert_eq!(world.requests(), [""; 0]);
+}
+
+#[test]
+fn failed_wake_up_is_a_warning_and_the_release_succeeds() {
+    let world = World::new(0);
+    let (mut host, _) = Host::acquire(&world, &world.client(), &json!({}));
+    world.deliver("shop/order/1");
+    world.is_queue_broken.set(true);
+    let warning = host.command("release");
+    assert_eq!(warning["is"], "warning");
+    assert!(warning["message"].as_str().unwrap().contains("no wake-up could be sent"), "{warning}");
+    assert_eq!(host.event(&[], vec![])["is"], "released");
+    assert!(host.is_over);
+}
+
+#[test]
+fn signature_of_a_wrong_clock_names_the_clock() {
+    let world = World::new(0);
+    world.fault(Fault::Expired);
+    let (_, denied) = Host::acquire(&world, &world.client(), &without_wait());
+    assert_eq!(denied["is"], "denied");
+    assert!(
+        denied["message"].as_str().unwrap().ends_with("this host's clock is wrong; set it, such as by NTP"),
+        "{denied}"
+    );
 }

@@ -4,6 +4,7 @@ import {
   DeleteItemCommand,
   DynamoDBClient,
   GetItemCommand,
+  PutItemCommand,
   TransactWriteItemsCommand,
   UpdateItemCommand,
   type TransactWriteItem,
@@ -17,6 +18,7 @@ export type Send = (call: Call, writes: TransactWriteItem[], abortSignal: AbortS
 const COMMANDS: Record<string, new (input: any) => any> = {
   DeleteItem: DeleteItemCommand,
   GetItem: GetItemCommand,
+  PutItem: PutItemCommand,
   TransactWriteItems: TransactWriteItemsCommand,
   UpdateItem: UpdateItemCommand,
 };
@@ -29,6 +31,7 @@ export async function sender(
 ): Promise<Send> {
   // The core repeats requests itself, and knows which may be repeated.
   const table = dynamodb ?? new DynamoDBClient({ maxAttempts: 1 });
+  await checkRegion(table, "dynamodb");
   const queue = queueUrl === undefined ? undefined : await queueSender(sqs);
   return async ({ service, operation, input }, writes, abortSignal) => {
     let date: number | undefined;
@@ -55,11 +58,22 @@ export async function sender(
   };
 }
 
+/** The SDK looks for the region only when it sends a request, and would then fail as if the network were down. */
+async function checkRegion({ config }: DynamoDBClient | SQSClient, name: string) {
+  await config.region().catch((failed: unknown) => {
+    const reason = failed instanceof Error ? failed.message : String(failed);
+    throw new LeaseInvalid(
+      `the ${name} client has no region: set AWS_REGION, or give a client that has one (the AWS SDK says: ${reason})`,
+    );
+  });
+}
+
 async function queueSender(given: SQSClient | undefined) {
   const { SQSClient, SendMessageCommand } = await import("@aws-sdk/client-sqs").catch(() => {
     throw new LeaseInvalid("a queue is given, but the package @aws-sdk/client-sqs is missing: npm install @aws-sdk/client-sqs");
   });
   const sqs = given ?? new SQSClient({ maxAttempts: 1 });
+  await checkRegion(sqs, "sqs");
   return (input: any, abortSignal: AbortSignal) => sqs.send(new SendMessageCommand(input), { abortSignal });
 }
 

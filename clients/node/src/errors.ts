@@ -46,19 +46,19 @@ export class LeaseUnknown extends LeaseError {
   override name = "LeaseUnknown";
 }
 
-/** DynamoDB refuses the request, or the row cannot be read. A retry does not help. */
+/** DynamoDB or a row refuses the request. A retry does not help. */
 export class LeaseRefused extends LeaseError {
   override name = "LeaseRefused";
 
   constructor(
     message: string,
-    readonly reason: "missing_table" | "denied" | "unreadable_row" | "refused",
+    readonly reason: "missing_table" | "denied" | "unreadable_row" | "other_schedule" | "refused",
   ) {
     super(message);
   }
 }
 
-/** The key, the terms, the settings or the writes are invalid. Nothing was sent. */
+/** The key, the terms, the job, the settings or the writes are invalid. Nothing was sent. */
 export class LeaseInvalid extends LeaseError {
   override name = "LeaseInvalid";
 }
@@ -97,6 +97,7 @@ export function errorOf(event: CoreEvent): LeaseError {
     case "missing_table":
     case "denied":
     case "unreadable_row":
+    case "other_schedule":
     case "refused":
       return new LeaseRefused(message, event.is);
     default:

@@ -4,7 +4,9 @@ import type { SQSClient } from "@aws-sdk/client-sqs";
 import { sender, type Send } from "./aws.js";
 import { CoreClient } from "./core.js";
 import { LeaseContended, LeaseInvalid } from "./errors.js";
+import { runJob, type JobOptions, type JobRun } from "./jobs.js";
 import { Machine } from "./machine.js";
+import { tablesOf } from "./writes.js";
 
 /** How long a lease lasts, and how long to wait for it, in milliseconds. */
 export interface Terms {
@@ -21,6 +23,8 @@ export interface Terms {
 export interface LeasesOptions {
   /** The name of the entities table. */
   table: string;
+  /** The name of the inbox table. Only jobs need it. */
+  inboxTable?: string | undefined;
   /** The queue of the workers. A release then wakes a worker if deliveries wait. */
   queueUrl?: string | undefined;
   /** Default: a client that the AWS SDK configures from the environment. */
@@ -82,9 +86,7 @@ export class Lease implements AsyncDisposable {
    * and the lease is still held.
    */
   async commit(writes: TransactWriteItem[]): Promise<void> {
-    const table = ({ Put, Update, Delete, ConditionCheck }: TransactWriteItem) =>
-      (Put ?? Update ?? Delete ?? ConditionCheck)?.TableName ?? "";
-    await this.#machine.command({ do: "commit", tables: writes.map(table) }, writes);
+    await this.#machine.command({ do: "commit", tables: tablesOf(writes) }, writes);
   }
 
   /** Releases the lease unless that was done. Throws if the lease was lost. */
@@ -100,14 +102,14 @@ export class Leases {
   readonly #sender: () => Promise<Send>;
   #send: Promise<Send> | undefined;
 
-  constructor({ table, queueUrl, dynamodb, sqs, holder = program(), retentionDays }: LeasesOptions) {
-    this.#core = new CoreClient({ table, queueUrl, holder, retentionDays });
+  constructor({ table, inboxTable, queueUrl, dynamodb, sqs, holder = program(), retentionDays }: LeasesOptions) {
+    this.#core = new CoreClient({ table, inboxTable, queueUrl, holder, retentionDays });
     this.#sender = () => sender(dynamodb, sqs, queueUrl);
   }
 
   /**
-   * Connects to the table that `ENTITIES_TABLE` names. Also reads `QUEUE_URL` and `RETENTION_DAYS`. The AWS SDK reads
-   * region, credentials and endpoints.
+   * Connects to the table that `ENTITIES_TABLE` names. Also reads `INBOX_TABLE`, `QUEUE_URL` and
+   * `RETENTION_DAYS`. The AWS SDK reads region, credentials and endpoints.
    */
   static fromEnv(env: Record<string, string | undefined> = process.env): Leases {
     const table = env["ENTITIES_TABLE"];
@@ -119,7 +121,9 @@ export class Leases {
     }
     const lambda = env["AWS_LAMBDA_FUNCTION_NAME"];
     const holder = lambda ? `${lambda} ${env["AWS_LAMBDA_LOG_STREAM_NAME"] ?? ""}`.trim() : program();
-    return new Leases({ table, queueUrl: env["QUEUE_URL"] || undefined, holder, ...(retentionDays !== undefined && { retentionDays }) });
+    const inboxTable = env["INBOX_TABLE"] || undefined;
+    const queueUrl = env["QUEUE_URL"] || undefined;
+    return new Leases({ table, inboxTable, queueUrl, holder, ...(retentionDays !== undefined && { retentionDays }) });
   }
 
   /**
@@ -177,16 +181,32 @@ export class Leases {
     });
   }
 
+  /**
+   * Runs `work` for each due tick of the job `name` that no other call has started, on whatever host and in whatever
+   * language. Returns what `work` returned: usually nothing or one value. Call it more often than the schedule says.
+   *
+   * If `work` throws, the tick is recorded as failed and does not run again. If the process dies, the lease is lost, or
+   * `work` throws after the options' signal was aborted, the tick counts as crashed, and `onCrash` decides.
+   */
+  async once<T>(name: string, options: JobOptions, work: (run: JobRun) => Promise<T> | T): Promise<T[]> {
+    const { schedule, zone, onCrash, length, signal } = options;
+    const start = { job: name, schedule, zone, onCrash, leaseMs: millis("length", length) };
+    const send = await (this.#send ??= this.#sender());
+    signal?.throwIfAborted();
+    return runJob(new Machine(this.#core, send, name, start), name, signal, work);
+  }
+
   /** Reads who has the lease of `key`. */
   async lookup(key: string): Promise<SeenLease> {
     const send = await (this.#send ??= this.#sender());
-    const { is: _, until, ...seen } = await new Machine(this.#core, send, key, { look: true }).begin();
+    const { is: _, until, ...seen } = await new Machine(this.#core, send, key, { key, look: true }).begin();
     const filled = Object.fromEntries(Object.entries(seen).filter(([, value]) => value !== null));
     return { ...(filled as Omit<SeenLease, "until">), ...(until && { until: new Date(until) }) };
   }
 
   async #granted(key: string, { length, wait, within, signal, renew = true }: Terms & { renew?: boolean }) {
     const start = {
+      key,
       leaseMs: millis("length", length),
       waitMs: millis("wait", wait),
       withinMs: millis("within", within),
@@ -195,12 +215,15 @@ export class Leases {
     const send = await (this.#send ??= this.#sender());
     signal?.throwIfAborted();
     const machine = new Machine(this.#core, send, key, start);
-    let isGranted = false;
-    const abort = () => (isGranted ? machine.abort(signal!.reason) : machine.abandon(signal!.reason));
+    const abort = () => (machine.isGranted ? machine.abort(signal!.reason) : machine.abandon(signal!.reason));
     signal?.addEventListener("abort", abort, { once: true });
     machine.onEnd = () => signal?.removeEventListener("abort", abort);
     const { token, id } = await machine.begin();
-    isGranted = true;
+    if (signal?.aborted) {
+      // Since the lease was granted, so that nobody else would release it.
+      await machine.command({ do: "release" }).catch(() => {});
+      throw signal.reason;
+    }
     return { lease: new Lease(machine, key, token, id), machine };
   }
 

@@ -1,5 +1,6 @@
 // Does what a session of the core asks for, and reports to it what came of it.
 
+import process from "node:process";
 import type { TransactWriteItem } from "@aws-sdk/client-dynamodb";
 import type { Send } from "./aws.js";
 import type { Call, CoreClient, CoreEvent, CoreSession, Reply } from "./core.js";
@@ -26,7 +27,7 @@ export class Machine {
   #waiter: Waiter | undefined;
   #timer: NodeJS.Timeout | undefined;
   #isAbandoned = false;
-  #isReleasing = false;
+  #isGranted = false;
   #isOver = false;
   #error: LeaseError | undefined;
 
@@ -36,7 +37,7 @@ export class Machine {
     private readonly key: string,
     start: object,
   ) {
-    this.#session = client.start({ key, ...start });
+    this.#session = client.start(start);
     this.#ended = new Promise((resolve) => (this.#resolveEnded = resolve));
   }
 
@@ -48,6 +49,11 @@ export class Machine {
   /** Why the lease ended early, if it did. */
   get error(): LeaseError | undefined {
     return this.#error;
+  }
+
+  /** Whether a lease was granted, even if nobody has heard of it yet. */
+  get isGranted(): boolean {
+    return this.#isGranted;
   }
 
   get isOver(): boolean {
@@ -92,11 +98,11 @@ export class Machine {
     this.#controller.abort(reason);
   }
 
-  /** Gives up the wait for the lease. A lease that is granted all the same is released. */
+  /** Gives up the wait for the lease. The core releases a lease that is granted all the same. */
   abandon(reason: unknown) {
     this.#isAbandoned = true;
     const waiter = this.#take();
-    if (this.#sent.size === 0) this.#end();
+    this.#step([], [{ do: "abandon" }]);
     waiter?.reject(reason);
   }
 
@@ -131,25 +137,23 @@ export class Machine {
 
   #follow({ calls, cancelled, events, wake, over }: ReturnType<CoreSession["step"]>) {
     for (const id of cancelled) this.#sent.get(id)?.abort();
-    if (this.#isAbandoned && !over) {
-      if (events.some(({ is }) => is === "granted")) {
-        this.#isReleasing = true;
-        return this.#step([], [{ do: "release" }]);
-      }
-      // No further request for the lease is sent.
-      if (!this.#isReleasing) return this.#end();
-    }
     if (over) this.#end();
-    for (const event of events) this.#handle(event);
+    // A release is on its way before the work hears that its time has ended.
     for (const call of calls) void this.#call(call);
+    for (const event of events) this.#handle(event);
     if (wake !== null && !over) {
       this.#timer = setTimeout(() => this.#step(), wake);
-      // A lease whose holder waits for nothing does not keep the process alive.
-      if (!this.#waiter && !this.#isAbandoned && !this.#error) this.#timer.unref();
+      // Neither a lease whose holder waits for nothing, nor the search for a lease that a request without an answer may
+      // have got, keeps the process alive.
+      const isReleasing = (this.#error && this.#isGranted) || (this.#isAbandoned && this.#sent.size > 0);
+      if (!this.#waiter && !isReleasing) this.#timer.unref();
     }
   }
 
   #handle(event: CoreEvent) {
+    if (event.is === "warning") return process.emitWarning(event.message ?? "", "LeaseWarning");
+    if (this.#isAbandoned) return;
+    if (event.is === "granted" || event.is === "due") this.#isGranted = true;
     if (event.message === undefined) return this.#take()?.resolve(event);
     const error = errorOf(event);
     if (HARMLESS.includes(event.is)) return this.#take()?.reject(error);

@@ -119,7 +119,11 @@ class _Passing(BaseHTTPRequestHandler):
             self.send_header(name, answer.headers[name])
         self.send_header("content-length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        try:
+            self.wfile.write(content)
+        except BrokenPipeError:
+            # The client waits no longer.
+            self.close_connection = True
 
     def log_message(self, *_):
         pass

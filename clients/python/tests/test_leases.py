@@ -9,6 +9,7 @@ import time
 import unittest
 import warnings
 from datetime import datetime, timezone
+from unittest import mock
 
 import boto3
 from botocore.config import Config
@@ -147,20 +148,62 @@ class TestEnds(Local):
 
     def test_lease_out_of_time_is_released_before_its_block_ends(self):
         def delay(operation):
-            self.proxy.arrived = lambda operation: None
-            time.sleep(0.5)
+            if self.proxy.requests.count("UpdateItem") == 2:
+                time.sleep(0.5)
+
+        with self.assertRaises(LeaseOutOfTime), self.leases.acquire(self.key, within=3) as lease:
+            self.proxy.arrived = delay
+            while not lease.is_lost:
+                time.sleep(0.01)
+            with self.assertRaises(LeaseOutOfTime):
+                lease.commit([put(self.key)])
+        self.others.acquire(self.key, wait=0).release()
+
+    def test_release_out_of_time_does_not_wait_for_on_lost(self):
+        released, told, seen = threading.Event(), threading.Event(), []
+        self.proxy.passed = lambda operation: self.proxy.requests.count("UpdateItem") == 2 and released.set()
 
         def on_lost(error):
-            self.proxy.arrived = delay
+            seen.append(released.wait(10))
+            told.set()
             raise ValueError("a failing callback changes nothing")
 
-        with self.assertLogs("concurrent.futures"), self.assertRaises(LeaseOutOfTime):
-            with self.leases.acquire(self.key, within=3, on_lost=on_lost) as lease:
-                while not lease.is_lost:
-                    time.sleep(0.01)
-                with self.assertRaises(LeaseOutOfTime):
-                    lease.commit([put(self.key)])
-        self.others.acquire(self.key, wait=0).release()
+        with self.assertLogs("webhook_serializer"), self.assertRaises(LeaseOutOfTime):
+            with self.leases.acquire(self.key, within=3, on_lost=on_lost):
+                self.assertTrue(told.wait(20))
+                self.assertTrue(threads_end("on_lost"))
+        self.assertEqual(seen, [True])
+
+    def test_failed_wake_up_is_logged_and_the_release_succeeds(self):
+        env = environment()
+        queue = client("sqs", "http://127.0.0.1:1")
+        given = {"queue_url": env["QUEUE_URL"], "dynamodb": self.proxy.client(), "sqs": queue}
+        leases = Leases(table=env["ENTITIES_TABLE"], **given)
+        with self.assertLogs("webhook_serializer", "WARNING") as logged, leases.acquire(self.key):
+            client("dynamodb").update_item(
+                TableName=env["ENTITIES_TABLE"],
+                Key={"entity": {"S": self.key}},
+                UpdateExpression="ADD tail :one",
+                ExpressionAttributeValues={":one": {"N": "1"}},
+            )
+        self.assertIn(f"the lease of {self.key} was released, but no wake-up could be sent", logged.output[0])
+        self.assertFalse(leases.lookup(self.key).held)
+
+    def test_acquire_that_lands_after_its_error_is_released(self):
+        def land_late(operation):
+            self.proxy.passed = lambda operation: None
+            time.sleep(2)
+
+        self.proxy.passed = land_late
+        with self.assertRaises(LeaseUnreachable):
+            self.leases.acquire(self.key, wait=0)
+        self.others.acquire(self.key, wait=8, length=10).release()
+
+    def test_missing_region_is_named(self):
+        with mock.patch.dict("os.environ", {"AWS_CONFIG_FILE": "/dev/null"}):
+            for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+                os.environ.pop(name, None)
+            self.assert_invalid("the dynamodb client has no region: set AWS_REGION", Leases, table="entities")
 
     def test_interrupted_wait_sends_no_later_request(self):
         with self.others.acquire(self.key):

@@ -1,4 +1,4 @@
-"""The Python of docs/leases.md and of the package's README, run as it is printed."""
+"""The Python of docs/leases.md, docs/jobs.md and the package's README, run as it is printed."""
 
 import http.client
 import json
@@ -66,6 +66,17 @@ class TestPages(unittest.TestCase):
     def test_each_block_is_known(self):
         self.assertEqual(len(blocks("docs/leases.md")), 3)
         self.assertEqual(len(blocks("clients/python/README.md")), 1)
+        self.assertEqual(len(blocks("docs/jobs.md")), 1)
+
+    def test_report_runs_once_for_its_tick(self):
+        (report,) = blocks("docs/jobs.md")
+        line = self.printed(report).strip()
+        self.assertRegex(line, r"^\['the report of \d\d:\d\d, under token \d+'\]$")
+        row = client("dynamodb").get_item(TableName="totals", Key={"order": {"S": "report"}})["Item"]
+        self.assertIn(row["total"]["S"], line)
+        # A minute may begin between the calls.
+        again = [self.printed(report).strip() for _ in range(3)]
+        self.assertGreaterEqual(again.count("[]"), 2)
 
     def test_invoice_is_drawn_up_or_skipped(self):
         invoice = blocks("docs/leases.md")[INVOICE]

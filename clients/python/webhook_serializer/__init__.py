@@ -7,6 +7,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ._jobs import JobRun, JobTerms
 from ._leases import Lease, Leases, SeenLease, Terms
 from .errors import (
     LeaseContended,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncLease",
     "AsyncLeases",
+    "JobRun",
+    "JobTerms",
     "Lease",
     "LeaseContended",
     "LeaseError",

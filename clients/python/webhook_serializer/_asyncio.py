@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ._aws import Write
+from ._jobs import JobCall, JobRun, JobTerms
 from ._leases import LeaseBase, LeasesBase, SeenLease, T, Terms, seen
 from ._machine import Machine
 from .errors import LeaseContended, LeaseError
@@ -117,15 +119,47 @@ class AsyncLeases(LeasesBase):
 
         return await self.run(key, committed, **terms)
 
+    def once(
+        self, name: str, **terms: Unpack[JobTerms]
+    ) -> Callable[[Callable[[JobRun], Awaitable[T]]], Callable[[], Awaitable[list[T]]]]:
+        """Makes an asynchronous function a job that runs once for each due tick; see `Leases.once`.
+
+        If the lease is lost, this cancels the function, and the call raises `LeaseLost`. If the call is cancelled, the
+        tick counts as crashed.
+        """
+
+        def decorated(work: Callable[[JobRun], Awaitable[T]]) -> Callable[[], Awaitable[list[T]]]:
+            @wraps(work)
+            async def call() -> list[T]:
+                on_lost = terms.get("on_lost")
+                job: JobCall[T] = JobCall(begin(_told_in_loop(on_lost)), name)
+                try:
+                    event = await asyncio.wrap_future(job.machine.begin())
+                    while run := job.due(event):
+                        try:
+                            value = await _unless_lost(job.machine, work(run))
+                            event = await asyncio.wrap_future(job.done(run, value))
+                        except Exception as error:
+                            event = await asyncio.wrap_future(job.failed(error))
+                    return job.result()
+                except BaseException:
+                    # Such as CancelledError: the tick counts as crashed. Nothing is left to drop after other errors.
+                    job.machine.drop()
+                    raise
+
+            return call
+
+        begin = self._job(name, **terms)
+        return decorated
+
     async def lookup(self, key: str) -> SeenLease:
         """Reads who has the lease of `key`."""
         return seen(await asyncio.wrap_future(self._look(key).begin()))
 
     async def _acquire(self, key: str, renew: bool, terms: Terms) -> AsyncLease:
-        loop = asyncio.get_running_loop()
-        on_lost = terms.get("on_lost")
+        on_lost = _told_in_loop(terms.get("on_lost"))
         if on_lost is not None:
-            terms = {**terms, "on_lost": lambda error: _tell(loop, lambda: on_lost(error))}
+            terms = {**terms, "on_lost": on_lost}
         machine = self._request(key, renew=renew, **terms)
         try:
             return AsyncLease(machine, key, await asyncio.wrap_future(machine.begin()))
@@ -135,18 +169,31 @@ class AsyncLeases(LeasesBase):
 
     async def _run(self, lease: AsyncLease, work: Callable[[AsyncLease], Awaitable[T]]) -> T:
         async with lease:
-            task: asyncio.Future[T] = asyncio.ensure_future(work(lease))
-            lost: asyncio.Future[Any] = asyncio.wrap_future(lease._machine.lost)
-            try:
-                await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
-                if task.done():
-                    return task.result()
-                raise lost.result()
-            finally:
-                lost.cancel()
-                if not task.done():
-                    task.cancel()
-                    await asyncio.gather(task, return_exceptions=True)
+            return await _unless_lost(lease._machine, work(lease))
+
+
+async def _unless_lost(machine: Machine, work: Awaitable[T]) -> T:
+    """Awaits `work`. Cancels it if the lease is lost, and raises why."""
+    task: asyncio.Future[T] = asyncio.ensure_future(work)
+    lost: asyncio.Future[Any] = asyncio.wrap_future(machine.lost)
+    try:
+        await asyncio.wait({task, lost}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise lost.result()
+    finally:
+        lost.cancel()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def _told_in_loop(on_lost: Callable[[LeaseError], None] | None) -> Callable[[LeaseError], None] | None:
+    """Returns what tells `on_lost` in the event loop that runs now."""
+    if on_lost is None:
+        return None
+    loop = asyncio.get_running_loop()
+    return lambda error: _tell(loop, lambda: on_lost(error))
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

@@ -16,6 +16,7 @@ Send = Callable[[dict[str, Any], Sequence[Write]], dict[str, Any]]
 _OPERATIONS = {
     "DeleteItem": "delete_item",
     "GetItem": "get_item",
+    "PutItem": "put_item",
     "SendMessage": "send_message",
     "TransactWriteItems": "transact_write_items",
     "UpdateItem": "update_item",
@@ -64,13 +65,16 @@ class Aws:
 def _client(service: str) -> Any:
     from boto3.session import Session
     from botocore.config import Config
-    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import BotoCoreError, NoRegionError
 
     try:
         # boto3 itself reads only AWS_DEFAULT_REGION.
         return Session().client(
             service, region_name=os.environ.get("AWS_REGION"), config=Config(**_CONFIG, max_pool_connections=50)
         )
+    except NoRegionError as error:
+        reason = f"the {service} client has no region: set AWS_REGION, or give a client that has one"
+        raise LeaseInvalid(reason) from error
     except (BotoCoreError, ValueError) as error:
         raise LeaseInvalid(f"boto3 creates no {service} client: {error}") from error
 
@@ -138,3 +142,14 @@ def _with_bytes(given: Any) -> Any:
         name: base64.b64decode(value) if name == "B" and isinstance(value, str) else _with_bytes(value)
         for name, value in given.items()
     }
+
+
+def table_of(number: int, write: Write) -> str:
+    """Returns the table of a write, which has this number."""
+    try:
+        (members,) = write.values()
+        return str(members["TableName"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise LeaseInvalid(
+            f'write {number} is not of the form {{"Put": {{"TableName": …, …}}}}, as transact_write_items takes it'
+        ) from None

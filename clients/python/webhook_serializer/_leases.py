@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from . import _core
-from ._aws import Aws, Write
-from ._machine import Event, Machine
+from ._aws import Aws, Write, table_of
+from ._jobs import JobCall, JobRun, JobTerms
+from ._machine import Event, Machine, log
 from .errors import LeaseContended, LeaseError, LeaseInvalid, time_of
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ class Terms(TypedDict, total=False):
     within: float | None
     """The caller's remaining time, such as `context.get_remaining_time_in_millis() / 1000`. It limits wait and lease."""
     on_lost: Callable[[LeaseError], None]
-    """Called if the lease ends early: by the thread that renews it; with asyncio, by the event loop."""
+    """Called if the lease ends early: by a thread of its own; with asyncio, by the event loop."""
 
 
 class SeenLease(NamedTuple):
@@ -58,6 +61,7 @@ class LeasesBase:
         self,
         *,
         table: str,
+        inbox_table: str | None = None,
         queue_url: str | None = None,
         dynamodb: Any = None,
         sqs: Any = None,
@@ -66,12 +70,13 @@ class LeasesBase:
     ) -> None:
         """Connects to the entities table.
 
-        With `queue_url`, a release wakes a worker if deliveries wait. `dynamodb` and `sqs` are boto3 clients. Without
-        them, boto3 reads region, credentials and endpoints from the environment. `holder` is what operators see, cut
+        Only jobs need `inbox_table`. With `queue_url`, a release wakes a worker if deliveries wait. `dynamodb` and
+        `sqs` are boto3 clients. Without them, boto3 reads region, credentials and endpoints from the environment. `holder` is what operators see, cut
         to 60 bytes; by default the name of the program. `retention_days` must equal the deployment's retention.
         """
         settings = {
             "table": table,
+            "inboxTable": inbox_table,
             "queueUrl": queue_url,
             "holder": _program() if holder is None else holder,
             "retentionDays": retention_days,
@@ -96,7 +101,10 @@ class LeasesBase:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] = os.environ) -> Self:
-        """Connects to the table that `ENTITIES_TABLE` names. Also reads `QUEUE_URL` and `RETENTION_DAYS`."""
+        """Connects to the table that `ENTITIES_TABLE` names.
+
+        Also reads `INBOX_TABLE`, `QUEUE_URL` and `RETENTION_DAYS`.
+        """
         table = env.get("ENTITIES_TABLE")
         if not table:
             raise LeaseInvalid("ENTITIES_TABLE: is not set")
@@ -105,7 +113,10 @@ class LeasesBase:
             raise LeaseInvalid(f'RETENTION_DAYS: "{days}" is not a whole number from 1 to 3650')
         function = env.get("AWS_LAMBDA_FUNCTION_NAME")
         holder = f"{function} {env.get('AWS_LAMBDA_LOG_STREAM_NAME', '')}".strip() if function else None
-        return cls(table=table, queue_url=env.get("QUEUE_URL") or None, holder=holder, retention_days=int(days))
+        inbox_table, queue_url = env.get("INBOX_TABLE") or None, env.get("QUEUE_URL") or None
+        return cls(
+            table=table, inbox_table=inbox_table, queue_url=queue_url, holder=holder, retention_days=int(days)
+        )
 
     def _request(
         self,
@@ -124,11 +135,36 @@ class LeasesBase:
             "withinMs": None if within is None else _millis("within", within, is_past_allowed=True),
             "renew": renew,
         }
+        return self._checked(start, length, on_lost)
+
+    def _checked(
+        self, start: dict[str, Any], length: float, on_lost: Callable[[LeaseError], None] | None
+    ) -> Machine:
         machine = self._machine(start)
         self._aws.check_timeouts(length)
         if on_lost is not None:
-            machine.lost.add_done_callback(lambda lost: on_lost(lost.result()))
+            # The session's own thread may still have a lease to release, so `on_lost` must not block it.
+            def start_telling(lost: Future[LeaseError]) -> None:
+                name = f"on_lost of {start.get('key', '')}"
+                threading.Thread(target=_tell, args=(on_lost, lost.result()), name=name, daemon=True).start()
+
+            machine.lost.add_done_callback(start_telling)
         return machine
+
+    def _job(
+        self, name: str, **terms: Unpack[JobTerms]
+    ) -> Callable[[Callable[[LeaseError], None] | None], Machine]:
+        """Checks a job. Returns what begins a call of it."""
+        length = terms.get("length", 30)
+        start = {
+            "job": name,
+            "schedule": terms["schedule"],
+            "zone": terms.get("zone"),
+            "onCrash": terms.get("on_crash", "again"),
+            "leaseMs": _millis("length", length),
+        }
+        self._machine(start)
+        return lambda on_lost: self._checked(start, length, on_lost)
 
     def _look(self, key: str) -> Machine:
         return self._machine({"key": key, "look": True})
@@ -154,7 +190,7 @@ class LeaseBase:
 
     def _commit(self, writes: Sequence[Write]) -> Future[Event]:
         kept = list(writes)
-        return self._machine.command({"do": "commit", "tables": [_table(*item) for item in enumerate(kept)]}, kept)
+        return self._machine.command({"do": "commit", "tables": [table_of(*item) for item in enumerate(kept)]}, kept)
 
 
 class Lease(LeaseBase):
@@ -246,6 +282,42 @@ class Leases(LeasesBase):
             lease.commit(writes)
             return value
 
+    def once(
+        self, name: str, **terms: Unpack[JobTerms]
+    ) -> Callable[[Callable[[JobRun], T]], Callable[[], list[T]]]:
+        """Makes a function a job that runs once for each due tick, on whatever host and in whatever language.
+
+            @leases.once("nightly-report", schedule="0 3 * * *", zone="Europe/Berlin")
+            def report(run):
+                ...
+
+        `report()` then runs the due ticks that no other call has started, and returns what the function returned:
+        usually nothing or one value. Call it more often than the schedule says. If the function raises an exception,
+        the tick is recorded as failed and does not run again. If the process dies, the lease is lost, or the function
+        raises `KeyboardInterrupt` or `SystemExit`, the tick counts as crashed, and `on_crash` decides.
+        """
+        begin = self._job(name, **terms)
+
+        def decorated(work: Callable[[JobRun], T]) -> Callable[[], list[T]]:
+            @wraps(work)
+            def call() -> list[T]:
+                job: JobCall[T] = JobCall(begin(terms.get("on_lost")), name)
+                event = job.machine.begin().result()
+                while run := job.due(event):
+                    try:
+                        event = job.done(run, work(run)).result()
+                    except Exception as error:
+                        event = job.failed(error).result()
+                    except BaseException:
+                        # Such as KeyboardInterrupt: the tick counts as crashed.
+                        job.machine.drop()
+                        raise
+                return job.result()
+
+            return call
+
+        return decorated
+
     def lookup(self, key: str) -> SeenLease:
         """Reads who has the lease of `key`."""
         return seen(self._look(key).begin().result())
@@ -264,6 +336,13 @@ def seen(event: Event) -> SeenLease:
     )
 
 
+def _tell(on_lost: Callable[[LeaseError], None], error: LeaseError) -> None:
+    try:
+        on_lost(error)
+    except Exception:
+        log.exception("on_lost failed")
+
+
 def _program() -> str:
     return os.path.basename(sys.argv[0] if sys.argv else "") or "python"
 
@@ -272,13 +351,3 @@ def _millis(name: str, seconds: float, *, is_past_allowed: bool = False) -> int:
     if not isinstance(seconds, (int, float)) or not (seconds >= 0 or is_past_allowed):
         raise LeaseInvalid(f"{name}: {seconds!r} is not a time in seconds")
     return int(min(max(0, seconds) * 1000, 2**53))
-
-
-def _table(number: int, write: Write) -> str:
-    try:
-        (members,) = write.values()
-        return str(members["TableName"])
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise LeaseInvalid(
-            f'write {number} is not of the form {{"Put": {{"TableName": …, …}}}}, as transact_write_items takes it'
-        ) from None

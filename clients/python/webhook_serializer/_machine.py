@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import os
 import threading
 import time
@@ -19,9 +20,18 @@ from .errors import LeaseError, LeaseInvalid, LeaseLost, error_of
 
 T = TypeVar("T")
 Event = dict[str, Any]
+log = logging.getLogger("webhook_serializer")
 
 # Events after which the lease is still held, although a command failed.
 _HARMLESS = ("invalid", "not_committed")
+
+
+def _warned(event: Event) -> bool:
+    """Logs an event that is a warning. Returns whether it was one."""
+    if event["is"] != "warning":
+        return False
+    log.warning("%s", event["message"])
+    return True
 
 
 def _future(_: type[T]) -> Future[T]:
@@ -52,7 +62,7 @@ class Machine:
         self.is_over = False
         #: Resolved once no request follows. A lease whose time has ended is still released before.
         self.ended = _future(bool)
-        self._send, self._key = send, start["key"]
+        self._send, self._key = send, start.get("key") or start["job"]
         self._pid = os.getpid()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # Held when a command is put and when the session ends, so that no command is left without an answer.
@@ -63,7 +73,7 @@ class Machine:
         self._commands: deque[_Command] = deque()
         self._running: _Command | None = None
         self._wake_at: float | None = None
-        self._is_granted = self._is_abandoned = False
+        self._is_granted = self._is_abandoned = self._knows_abandoned = False
 
     @property
     def is_elsewhere(self) -> bool:
@@ -89,12 +99,10 @@ class Machine:
         return command.done
 
     def abandon(self) -> None:
-        """Gives up the wait for the lease. A lease that is granted all the same is released."""
+        """Gives up the wait for the lease. The core releases a lease that is granted all the same."""
 
         def abandon() -> None:
             self._is_abandoned = True
-            if self._is_granted:
-                self._commands.append(_Command({"do": "release"}))
 
         self._inbox.put(abandon)
 
@@ -117,8 +125,8 @@ class Machine:
         while not self.is_over:
             if self._replies or (self._commands and not self._running):
                 return
-            if self._is_abandoned and not self._is_granted and not self._sent:
-                return self._end()
+            if self._is_abandoned and not self._knows_abandoned:
+                return
             try:
                 timeout = None if self._wake_at is None else max(0, self._wake_at - time.monotonic())
                 self._inbox.get(timeout=timeout)()
@@ -126,7 +134,10 @@ class Machine:
                 return
 
     def _step(self) -> None:
-        if self._commands and not self._running:
+        if self._is_abandoned and not self._knows_abandoned:
+            self._knows_abandoned = True
+            requests = [{"do": "abandon"}]
+        elif self._commands and not self._running:
             self._running = self._commands.popleft()
             requests = [self._running.request]
         else:
@@ -142,28 +153,23 @@ class Machine:
         todo = json.loads(self._session.step(json.dumps(given, default=_base64)))
         self._sent.difference_update(todo["cancelled"])
         self._wake_at = None if todo["wake"] is None else time.monotonic() + todo["wake"] / 1000
-        self._is_granted |= any(event["is"] == "granted" for event in todo["events"])
-        failures = [error_of(event) for event in todo["events"] if "message" in event and event["is"] not in _HARMLESS]
+        events = [event for event in todo["events"] if not _warned(event)]
+        self._is_granted |= any(event["is"] in ("granted", "due") for event in events)
+        failures = [error_of(event) for event in events if "message" in event and event["is"] not in _HARMLESS]
         # Whoever gets the session's last event must find it over.
         if todo["over"]:
             self._end(failures[0] if failures else None)
-        for event in todo["events"]:
+        # A release is on its way before `on_lost` hears that the time has ended.
+        for call in todo["calls"]:
+            self._call(call)
+        for event in events:
             self._handle(event, failures)
         if todo["over"]:
             # A command that crossed the session's end.
             self._answer(self._last_error())
-        if self._is_abandoned and not self._is_granted:
-            # No further request for the lease is sent.
-            self._end()
-        if not self.is_over:
-            for call in todo["calls"]:
-                self._call(call)
 
     def _handle(self, event: Event, failures: list[LeaseError]) -> None:
-        if event["is"] == "granted" and self._is_abandoned:
-            self._running = None
-            self._commands.append(_Command({"do": "release"}))
-        elif "message" not in event:
+        if "message" not in event:
             self._answer(event)
         elif event["is"] in _HARMLESS:
             self._answer(error_of(event))

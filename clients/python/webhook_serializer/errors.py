@@ -45,16 +45,16 @@ class LeaseUnknown(LeaseError):
 
 
 class LeaseRefused(LeaseError):
-    """DynamoDB refuses the request, or the row cannot be read. A retry does not help."""
+    """DynamoDB or a row refuses the request. A retry does not help."""
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message, reason)
-        #: `missing_table`, `denied`, `unreadable_row` or `refused`.
+        #: `missing_table`, `denied`, `unreadable_row`, `other_schedule` or `refused`.
         self.reason = reason
 
 
 class LeaseInvalid(LeaseError, ValueError):
-    """The key, the terms, the settings or the writes are invalid. Nothing was sent."""
+    """The key, the terms, the job, the settings or the writes are invalid. Nothing was sent."""
 
 
 class NotCommitted(LeaseError):

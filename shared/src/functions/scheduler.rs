@@ -33,7 +33,7 @@ impl ScheduledEvent {
     }
 }
 
-pub const SWEEP: &str = "sweep";
+pub use crate::jobs::once::SWEEP;
 
 /// The longest run of the sweep in one tick. The run must end before the next tick, even if its last request to the
 /// store gets no answer.
@@ -112,7 +112,7 @@ impl Scheduler {
         let time = deadline.since(self.env.machine_now());
         let report = self.ticker.tick(scheduled, self.env.monotonic() + time).await?;
         match report.errors.first() {
-            Some((_, error)) => Err(error.clone().into()),
+            Some(stopped) => Err(stopped.error.clone().into()),
             None => Ok(report),
         }
     }

@@ -22,6 +22,10 @@ pub const MOST_STARTS: u32 = 3;
 /// Synchronised clocks differ by less.
 pub const MOST_AHEAD: Duration = Duration::from_secs(15 * 60);
 
+/// The time after a job's newest tick in which another program cannot redefine the job. Without it, two programs with
+/// the same name and different schedules would redefine the job in turn, and neither would find a tick due.
+pub const IN_USE: Duration = Duration::from_secs(10 * 60);
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub schedule: Schedule,
@@ -66,6 +70,13 @@ impl Policy {
             Some(tick) => NextTick::Start { tick, start: state.starts + 1, left_out: 0 },
             None => due.map_or(NextTick::Nothing, |(tick, left_out)| NextTick::Start { tick, start: 1, left_out }),
         }
+    }
+
+    /// Returns the stored definition if it differs from this one and was used lately.
+    pub fn definition_in_use<'a>(&self, state: &'a JobState, now: Timestamp) -> Option<&'a str> {
+        let stored = state.definition.as_deref()?;
+        let is_used = state.last_tick.is_some_and(|last| now.since(last) < IN_USE);
+        (is_used && stored != self.definition()).then_some(stored)
     }
 
     fn most_starts(&self) -> u32 {

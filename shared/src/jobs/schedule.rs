@@ -14,16 +14,14 @@ use croner::{
     Cron,
     parser::{CronParser, Seconds, Year},
 };
-use jiff::{
-    Zoned,
-    civil::DateTime,
-    tz::{AmbiguousOffset, TimeZone},
-};
 
 use crate::time::Timestamp;
 use step::FIELDS;
+pub use zone::Zone;
+use zone::{Instants, WallTime, ZonedTime};
 
 mod step;
+mod zone;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule(ScheduleKind);
@@ -42,7 +40,7 @@ enum ScheduleKind {
 struct CronExpression {
     text: String,
     cron: Box<Cron>,
-    zone: TimeZone,
+    zone: Zone,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -63,7 +61,7 @@ pub enum InvalidSchedule {
         /// The rate with this period, if there is one, and `, or`.
         rate: Box<str>,
     },
-    #[error("{0:?} is never due")]
+    #[error("{0:?} is never due: its day does not exist in its months")]
     Never(String),
     #[error("{0:?} is not a time zone of the IANA database, such as `Europe/Berlin`")]
     Zone(String),
@@ -114,7 +112,7 @@ impl Schedule {
         }
         let is_interval = text.split(' ').take(2).any(|field| field.contains(['*', '?', '/']));
         let kind = if is_interval { ScheduleKind::Interval } else { ScheduleKind::TimesOfDay };
-        let schedule = Self(kind(CronExpression { text: text.to_owned(), cron: Box::new(cron), zone: TimeZone::UTC }));
+        let schedule = Self(kind(CronExpression { text: text.to_owned(), cron: Box::new(cron), zone: Zone::utc() }));
         match schedule.first_after(Timestamp::from_secs(0)) {
             Some(_) => Ok(schedule),
             None => Err(InvalidSchedule::Never(text.to_owned())),
@@ -122,7 +120,11 @@ impl Schedule {
     }
 
     pub fn in_zone(self, name: &str) -> Result<Self, InvalidSchedule> {
-        let zone = TimeZone::get(name).map_err(|_| InvalidSchedule::Zone(name.to_owned()))?;
+        self.by(Zone::find(name).ok_or_else(|| InvalidSchedule::Zone(name.to_owned()))?)
+    }
+
+    /// Sets the time zone of a cron expression.
+    pub fn by(self, zone: Zone) -> Result<Self, InvalidSchedule> {
         match self.0 {
             ScheduleKind::Interval(expression) => {
                 Ok(Self(ScheduleKind::Interval(CronExpression { zone, ..expression })))
@@ -141,7 +143,7 @@ impl Schedule {
                 Some(Timestamp::from_millis((time.as_millis() / period + 1) * period))
             }
             ScheduleKind::Interval(CronExpression { cron, zone, .. }) => {
-                from_jiff(cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?.timestamp())
+                from_seconds(cron.find_next_occurrence(&zoned(time, zone)?, false).ok()?.instant)
             }
             ScheduleKind::TimesOfDay(expression) => expression.first_time_of_day_after(time),
         }
@@ -155,7 +157,7 @@ impl Schedule {
                 Some(Timestamp::from_millis(time.as_millis() / period * period))
             }
             ScheduleKind::Interval(CronExpression { cron, zone, .. }) => {
-                from_jiff(cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?.timestamp())
+                from_seconds(cron.find_previous_occurrence(&zoned(time, zone)?, true).ok()?.instant)
             }
             ScheduleKind::TimesOfDay(expression) => expression.last_time_of_day_until(time),
         }
@@ -174,31 +176,28 @@ impl Schedule {
 /// croner's own conversion is correct only for a single time of day, not for a list.
 impl CronExpression {
     fn first_time_of_day_after(&self, time: Timestamp) -> Option<Timestamp> {
-        let time = to_jiff(time)?;
-        let mut wall = self.zone.to_datetime(time);
+        let time = to_seconds(time)?;
+        let mut wall = self.zone.wall_at(time);
         loop {
             wall = self.cron.find_next_occurrence(&wall, false).ok()?;
-            let due = self.due(wall)?;
+            let due = self.due(wall);
             if due > time {
-                return from_jiff(due);
+                return from_seconds(due);
             }
         }
     }
 
     fn last_time_of_day_until(&self, time: Timestamp) -> Option<Timestamp> {
-        let time = to_jiff(time)?;
-        let mut wall = self.zone.to_datetime(time);
+        let time = to_seconds(time)?;
         // While a repeated hour runs for the second time, all its times were due before. So the search
         // starts at the time that the clock would show if it had not been set back.
-        if let AmbiguousOffset::Fold { before, .. } = self.zone.to_ambiguous_timestamp(wall).offset() {
-            wall = before.to_datetime(time);
-        }
+        let mut wall = self.zone.wall_at_before_repeat(time);
         let mut inclusive = true;
         loop {
             wall = self.cron.find_previous_occurrence(&wall, inclusive).ok()?;
-            let due = self.due(wall)?;
+            let due = self.due(wall);
             if due <= time {
-                return from_jiff(due);
+                return from_seconds(due);
             }
             inclusive = false;
         }
@@ -208,31 +207,23 @@ impl CronExpression {
     ///
     /// A local time that the clock skips is due when the clock is set forward. A local time that
     /// the clock shows twice is due the first time.
-    fn due(&self, wall: DateTime) -> Option<jiff::Timestamp> {
-        match self.zone.to_ambiguous_timestamp(wall).offset() {
-            AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
-                offset.to_timestamp(wall).ok()
-            }
-            AmbiguousOffset::Gap { before, .. } => {
-                let unset = before.to_timestamp(wall).ok()?;
-                let next = jiff::Timestamp::from_second(unset.as_second() + 1).ok()?;
-                self.zone.preceding(next).next().map(|set_forward| set_forward.timestamp())
-            }
+    fn due(&self, wall: WallTime) -> i64 {
+        match self.zone.instants(wall) {
+            Instants::One(instant) | Instants::Two(instant, _) | Instants::Skipped(instant) => instant,
         }
     }
 }
 
-fn zoned(time: Timestamp, zone: &TimeZone) -> Option<Zoned> {
-    Some(to_jiff(time)?.to_zoned(zone.clone()))
+fn zoned(time: Timestamp, zone: &Zone) -> Option<ZonedTime<'_>> {
+    Some(ZonedTime { instant: to_seconds(time)?, zone })
 }
 
-fn to_jiff(time: Timestamp) -> Option<jiff::Timestamp> {
-    let seconds = i64::try_from(time.as_millis() / 1000).ok()?;
-    jiff::Timestamp::from_second(seconds).ok()
+fn to_seconds(time: Timestamp) -> Option<i64> {
+    i64::try_from(time.as_millis() / 1000).ok()
 }
 
-fn from_jiff(time: jiff::Timestamp) -> Option<Timestamp> {
-    u64::try_from(time.as_second()).ok().map(Timestamp::from_secs)
+fn from_seconds(seconds: i64) -> Option<Timestamp> {
+    u64::try_from(seconds).ok().map(Timestamp::from_secs)
 }
 
 impl fmt::Display for Schedule {
@@ -240,7 +231,7 @@ impl fmt::Display for Schedule {
         match &self.0 {
             ScheduleKind::Interval(CronExpression { text, zone, .. })
             | ScheduleKind::TimesOfDay(CronExpression { text, zone, .. }) => {
-                write!(f, "{text} {}", zone.iana_name().unwrap_or("UTC"))
+                write!(f, "{text} {}", zone.name())
             }
             ScheduleKind::Every(period) => {
                 let minutes = period.as_secs() / 60;

@@ -6,7 +6,8 @@ use futures_util::{FutureExt, future::join_all};
 
 use super::{
     Context, InvalidJobs, Jobs, Outcome, Planned,
-    due::{MOST_AHEAD, NextTick, first_of_its_minute, is_far_ahead},
+    due::{NextTick, first_of_its_minute, is_far_ahead},
+    report::{StoppedJob, TickError, TickFailure, TickReport, TickRun},
     switch::Switch,
 };
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
         maintain::ListJob,
         operation::Operation,
         state::{EntityState, HolderInfo, LeaseKind},
-        table::{InvalidKind, Row, Transacted, Write, Written},
+        table::{Row, Transacted, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
             TakeOverTick, TickOutcome, TickResult,
@@ -34,7 +35,7 @@ use crate::{
     time::Timestamp,
 };
 
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The timeout of recording a job's result. A result that is not recorded lets the tick run again. Once another
 /// process has taken the job over, the record is refused.
@@ -50,54 +51,23 @@ const ROWS_A_READ: usize = 100;
 
 #[derive(Clone)]
 pub struct Ticker {
-    store: Store,
-    jobs: Arc<[Planned]>,
+    pub(super) store: Store,
+    pub(super) jobs: Arc<[Planned]>,
     info: HolderInfo,
     isolation: Isolation,
     observer: Arc<dyn Observer>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TickRun {
-    pub job: Arc<str>,
-    pub tick: Timestamp,
-    /// The result of the tick. If the lease was lost, the result is [`TickOutcome::Crashed`] and
-    /// is not recorded in the job's row.
-    pub ending: TickOutcome,
-}
-
-#[derive(Debug, Default)]
-pub struct TickReport {
-    /// The ticks that the invocation ran, oldest first for each job.
-    pub ran: Vec<TickRun>,
-    pub errors: Vec<(Arc<str>, StoreError)>,
-}
-
-/// The reason why an invocation failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TickError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The invocation is dated further in the future than clock skew explains.
-    ///
-    /// No tick was run or recorded. Otherwise the jobs would not run again until that date.
-    #[error("it is dated {scheduled}, more than {} minutes ahead of the clock, which shows {now}", MOST_AHEAD.as_secs() / 60)]
-    FarAhead { scheduled: Timestamp, now: Timestamp },
-}
-
-impl TickError {
-    /// Returns what has to change before the store accepts the request. `None` for any other error.
-    pub fn invalid_kind(&self) -> Option<InvalidKind> {
-        match self {
-            Self::Store(error) => error.invalid_kind(),
-            Self::FarAhead { .. } => None,
-        }
-    }
-}
-
 enum JobAnswer {
     Done(Outcome),
     Failed(String),
+}
+
+/// The result of a run, and the job's row afterwards. The row is `None` if the lease was lost.
+struct EndedRun {
+    ending: TickOutcome,
+    failure: Option<TickFailure>,
+    state: Option<JobState>,
 }
 
 impl Ticker {
@@ -108,12 +78,23 @@ impl Ticker {
         switch: &Switch,
         info: HolderInfo,
     ) -> Result<Self, InvalidJobs> {
+        Self::observed(store, jobs, function_time, switch, info, Arc::new(TracingLog))
+    }
+
+    pub(super) fn observed(
+        store: Store,
+        jobs: &Jobs,
+        function_time: Duration,
+        switch: &Switch,
+        info: HolderInfo,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self, InvalidJobs> {
         let jobs: Arc<[Planned]> = jobs.planned(function_time, switch)?.into();
         let off: Vec<&str> = jobs.iter().filter(|job| !job.policy.is_on).map(|job| &*job.name).collect();
         if !off.is_empty() {
             tracing::info!(jobs = off.join(","), "these jobs are switched off; JOBS=on switches them on");
         }
-        Ok(Self { store, jobs, info, isolation: Isolation::default(), observer: Arc::new(TracingLog) })
+        Ok(Self { store, jobs, info, isolation: Isolation::default(), observer })
     }
 
     #[must_use]
@@ -133,19 +114,6 @@ impl Ticker {
     /// The jobs run concurrently until `deadline`, by the monotonic clock. An error of one job does
     /// not affect the other jobs. If this method returns an error, no job was started.
     pub async fn tick(&self, scheduled: Timestamp, deadline: Duration) -> Result<TickReport, TickError> {
-        self.tick_at(Some(scheduled), deadline).await
-    }
-
-    /// Runs the jobs that are due now, by the store's time. A clock that is wrong runs no tick early.
-    ///
-    /// # Errors
-    ///
-    /// The jobs' rows cannot be read. No job was started.
-    pub async fn tick_now(&self, deadline: Duration) -> Result<TickReport, TickError> {
-        self.tick_at(None, deadline).await
-    }
-
-    async fn tick_at(&self, scheduled: Option<Timestamp>, deadline: Duration) -> Result<TickReport, TickError> {
         let keys: Vec<_> = self.jobs.iter().map(|job| entity_row(&job.entity)).collect();
         let mut rows = Vec::with_capacity(keys.len());
         for keys in keys.chunks(ROWS_A_READ) {
@@ -153,25 +121,30 @@ impl Ticker {
         }
         // The replies have shown the store's time.
         let now = self.store.env().now();
-        let scheduled = scheduled.unwrap_or_else(|| self.store.env().reached());
         if is_far_ahead(scheduled, now) {
             return Err(TickError::FarAhead { scheduled, now });
         }
+        Ok(self.tick_rows(&rows, scheduled, deadline).await)
+    }
+
+    /// Runs the due jobs, whose rows were read before.
+    pub(super) async fn tick_rows(&self, rows: &[Row], scheduled: Timestamp, deadline: Duration) -> TickReport {
         let row_of = |job: &Planned| rows.iter().find(|row| row.text(a::ENTITY) == Some(job.entity.as_str()));
         let jobs = self.jobs.iter().map(async |job| {
-            let mut due = DueJob { ticker: self, job, scheduled, deadline, ran: Vec::new() };
+            let mut due = DueJob { ticker: self, job, scheduled, deadline, ran: Vec::new(), is_unrecorded: false };
             let result = due.run_all(row_of(job)).await;
-            (job.name.clone(), due.ran, result.err())
+            let DueJob { ran, is_unrecorded, .. } = due;
+            (ran, result.err().map(|error| StoppedJob { job: job.name.clone(), error, is_unrecorded }))
         });
         let mut report = TickReport::default();
-        for (job, ran, error) in join_all(jobs).await {
+        for (ran, stopped) in join_all(jobs).await {
             report.ran.extend(ran);
-            if let Some(error) = error {
-                tracing::error!(job = &*job, %error, "stopped");
-                report.errors.push((job, error));
+            if let Some(StoppedJob { job, error, .. }) = &stopped {
+                tracing::error!(job = &**job, %error, "stopped");
             }
+            report.errors.extend(stopped);
         }
-        Ok(report)
+        report
     }
 }
 
@@ -181,6 +154,7 @@ struct DueJob<'a> {
     scheduled: Timestamp,
     deadline: Duration,
     ran: Vec<TickRun>,
+    is_unrecorded: bool,
 }
 
 impl DueJob<'_> {
@@ -231,8 +205,8 @@ impl DueJob<'_> {
                 let sent = store.env().monotonic();
                 match self.start(seen, tick, start).await? {
                     Started::Granted(lease, granted) => {
-                        let (ending, state) = self.run(lease, &granted.entity, tick, sent).await?;
-                        self.ran.push(TickRun { job: job.name.clone(), tick, ending });
+                        let EndedRun { ending, failure, state } = self.run(lease, &granted.entity, tick, sent).await?;
+                        self.ran.push(TickRun { job: job.name.clone(), tick, ending, failure });
                         Ok(state.map_or(DONE, |state| ControlFlow::Continue(Some(state))))
                     }
                     Started::Held(state) => {
@@ -287,24 +261,27 @@ impl DueJob<'_> {
         Ok(started)
     }
 
-    /// Runs a tick and records its result. Returns the job's row afterwards, or `None` if the lease
-    /// was lost.
+    /// Runs a tick and records its result.
     async fn run(
-        &self,
+        &mut self,
         lease: Lease,
         granted: &EntityState,
         tick: Timestamp,
         sent: Duration,
-    ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
+    ) -> Result<EndedRun, StoreError> {
         let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
         let started = store.env().monotonic();
         let renewer = LeaseRenewer::start(store, lease.clone(), granted, job.lease, sent, deadline);
-        let Ok(mut renewer) = renewer.await else { return Ok((log_lost(job, tick, &lease), None)) };
+        let Ok(mut renewer) = renewer.await else { return Ok(log_lost(job, tick, &lease)) };
         let answer = self.call(&mut renewer, tick, started).await;
         let took = store.env().monotonic().saturating_sub(started);
         match answer {
-            Ok(answer) => self.record(renewer.lease(), tick, answer, took).await,
-            Err(LeaseLost) => Ok((log_lost(job, tick, renewer.lease()), None)),
+            Ok(answer) => {
+                let recorded = self.record(renewer.lease(), tick, answer, took).await;
+                self.is_unrecorded = recorded.is_err();
+                recorded
+            }
+            Err(LeaseLost) => Ok(log_lost(job, tick, renewer.lease())),
         }
     }
 
@@ -360,13 +337,14 @@ impl DueJob<'_> {
         tick: Timestamp,
         answer: JobAnswer,
         took: Duration,
-    ) -> Result<(TickOutcome, Option<JobState>), StoreError> {
+    ) -> Result<EndedRun, StoreError> {
         let Self { ticker: Ticker { store, .. }, job, deadline, .. } = *self;
         let env = store.env();
         let patience = RECORDING.min(deadline.saturating_sub(env.monotonic()));
         let result = |ending, error: &str| TickResult { ending, at: env.now(), took, error: one_line(error) };
-        let result = match answer {
-            JobAnswer::Done(Outcome::Done) => result(TickOutcome::Done, ""),
+        let failure = match answer {
+            JobAnswer::Done(Outcome::Done) => None,
+            JobAnswer::Failed(error) => Some(TickFailure::Function(error)),
             JobAnswer::Done(Outcome::Commit(writes)) => {
                 let done = CompleteTick { lease, tick, result: result(TickOutcome::Done, "") };
                 match self.commit(&done, writes, patience).await? {
@@ -374,21 +352,25 @@ impl DueJob<'_> {
                         self.ended(tick, done.result.ending, Some(took));
                         // A transaction does not return the row, so the row is read.
                         let row = store.get(&entity_row(&job.entity), patience).await?;
-                        return Ok((TickOutcome::Done, row.as_ref().map(JobState::parse).transpose()?));
+                        let state = row.as_ref().map(JobState::parse).transpose()?;
+                        return Ok(EndedRun { ending: TickOutcome::Done, failure: None, state });
                     }
-                    JobCommitted::Lost => return Ok((log_lost(job, tick, lease), None)),
-                    JobCommitted::Refused(error) => result(TickOutcome::Failed, &error),
+                    JobCommitted::Lost => return Ok(log_lost(job, tick, lease)),
+                    JobCommitted::Refused(failure) => Some(failure),
                 }
             }
-            JobAnswer::Failed(error) => result(TickOutcome::Failed, &error),
+        };
+        let result = match &failure {
+            None => result(TickOutcome::Done, ""),
+            Some(failure) => result(TickOutcome::Failed, &failure.to_string()),
         };
         let complete = CompleteTick { lease, tick, result };
         match store.run(&complete, patience).await? {
             Completed::Recorded(state) => {
                 self.ended(tick, complete.result.ending, Some(took));
-                Ok((complete.result.ending, Some(state)))
+                Ok(EndedRun { ending: complete.result.ending, failure, state: Some(state) })
             }
-            Completed::Lost => Ok((log_lost(job, tick, lease), None)),
+            Completed::Lost => Ok(log_lost(job, tick, lease)),
         }
     }
 
@@ -411,10 +393,14 @@ impl DueJob<'_> {
                     Completed::Recorded(_) => JobCommitted::Recorded,
                     Completed::Lost => JobCommitted::Lost,
                 }),
-                None => Ok(JobCommitted::Refused("a condition of its writes did not hold".into())),
+                None => {
+                    let own = refusals.iter().skip(1).enumerate();
+                    let refused = own.filter_map(|(number, refusal)| refusal.as_ref().map(|_| number)).collect();
+                    Ok(JobCommitted::Refused(TickFailure::Conditions(refused)))
+                }
             },
             // DynamoDB refuses the function's own writes as invalid.
-            Err(StoreError::Invalid(reason)) => Ok(JobCommitted::Refused(reason.message)),
+            Err(StoreError::Invalid(reason)) => Ok(JobCommitted::Refused(TickFailure::Writes(reason))),
             Err(error) => Err(error),
         }
     }
@@ -427,7 +413,7 @@ impl DueJob<'_> {
 enum JobCommitted {
     Recorded,
     Lost,
-    Refused(String),
+    Refused(TickFailure),
 }
 
 fn holder(state: &JobState) -> &str {
@@ -442,9 +428,9 @@ fn log_held(job: &Planned, state: &JobState, tick: Timestamp) {
     }
 }
 
-fn log_lost(job: &Planned, tick: Timestamp, lease: &Lease) -> TickOutcome {
+fn log_lost(job: &Planned, tick: Timestamp, lease: &Lease) -> EndedRun {
     tracing::warn!(job = &*job.name, %tick, token = lease.token().0, "lease lost");
-    TickOutcome::Crashed
+    EndedRun { ending: TickOutcome::Crashed, failure: None, state: None }
 }
 
 impl fmt::Debug for Ticker {

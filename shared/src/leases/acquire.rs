@@ -4,7 +4,10 @@
 //! the store refuses this write, the waiter reads the row from time to time, since a read costs a
 //! fifth of a write. It writes again only once the lease looks free or expired.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
 
 use super::{
     Guard, LeaseError, Leases, PATIENCE, RESERVE, Terms,
@@ -17,10 +20,11 @@ use crate::{
     },
     protocol::{
         entity::EntityKey,
+        keys::entity_row,
         lease::{Acquire, Acquired, LONGEST_YIELD, RequestYield, TakeOver},
         operation::Operation,
         state::{EntityState, Held, LeaseKind},
-        table::TableError,
+        table::{TableError, Written},
     },
     telemetry::Event,
     time::Timestamp,
@@ -37,6 +41,10 @@ const LATEST: Duration = Duration::from_millis(500);
 /// The largest factor that lengthens the poll interval while the store throttles.
 const SLOWEST: u32 = 8;
 
+/// The first and the last pause of [`Leases::withdraw`] between two reads.
+const FIRST_WITHDRAWAL: Duration = Duration::from_millis(250);
+const LAST_WITHDRAWAL: Duration = Duration::from_secs(4);
+
 impl Leases {
     /// Acquires the lease of `key`, and waits for it as long as `terms` allow.
     ///
@@ -50,6 +58,18 @@ impl Leases {
     /// [`LeaseError::OutOfTime`], [`LeaseError::Throttled`], [`LeaseError::Unreachable`] or
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
+        self.acquire_noting(key, terms, &UnansweredRequest::default()).await
+    }
+
+    /// Acquires the lease as [`Leases::acquire`] does. If the function fails or is dropped, `unanswered` has the
+    /// request that may still be granted.
+    #[doc(hidden)]
+    pub async fn acquire_noting(
+        &self,
+        key: &EntityKey,
+        terms: Terms,
+        unanswered: &UnansweredRequest,
+    ) -> Result<Guard, LeaseError> {
         let began = self.store.env().monotonic();
         let end = terms.within.map_or(Duration::MAX, |left| began.saturating_add(left).saturating_sub(RESERVE));
         Wait {
@@ -61,9 +81,62 @@ impl Leases {
             give_up: began.saturating_add(terms.wait),
             polls: 0,
             slowed: 1,
+            unanswered,
         }
         .granted()
         .await
+    }
+
+    /// Releases the lease if an unanswered request for it was granted all the same, or is granted later. Ends when such
+    /// a lease would have expired.
+    #[doc(hidden)]
+    pub async fn withdraw(&self, unanswered: &UnansweredRequest) {
+        let Some(request) = unanswered.take() else { return };
+        let env = self.store.env();
+        let until = env.monotonic() + request.length;
+        let mut wait = FIRST_WITHDRAWAL;
+        loop {
+            match self.store.get(&entity_row(&request.entity), ATTEMPT).await {
+                Ok(row) => {
+                    if let Ok(Acquired::Granted(lease, state)) = request.judge(Written::Refused(row)) {
+                        let now = env.monotonic();
+                        let renewer = LeaseRenewer::start(&self.store, lease, &state, request.length, now, until).await;
+                        if let Ok(renewer) = renewer {
+                            // The lease expires if the store does not answer.
+                            let _ = Guard::new(self.clone(), renewer, &state, until, now).release().await;
+                        }
+                        return;
+                    }
+                }
+                Err(StoreError::Unavailable(_)) => {}
+                Err(StoreError::Invalid(_) | StoreError::Corrupt(_)) => return,
+            }
+            if env.monotonic() + wait >= until {
+                return;
+            }
+            env.sleep(wait).await;
+            wait = (wait * 2).min(LAST_WITHDRAWAL);
+        }
+    }
+}
+
+/// A request for a lease to which no reply is known. The request may be granted after its caller has given up.
+#[derive(Debug, Clone, Default)]
+#[doc(hidden)]
+pub struct UnansweredRequest(Arc<Mutex<Option<Acquire>>>);
+
+impl UnansweredRequest {
+    fn lock(&self) -> MutexGuard<'_, Option<Acquire>> {
+        self.0.lock().expect("no one panics while holding this")
+    }
+
+    fn take(&self) -> Option<Acquire> {
+        self.lock().take()
+    }
+
+    /// Returns whether a request has no known reply.
+    pub fn is_some(&self) -> bool {
+        self.lock().is_some()
     }
 }
 
@@ -77,6 +150,7 @@ struct Wait<'a> {
     give_up: Duration,
     polls: u32,
     slowed: u32,
+    unanswered: &'a UnansweredRequest,
 }
 
 impl Wait<'_> {
@@ -84,7 +158,7 @@ impl Wait<'_> {
         let mut asked: Option<Timestamp> = None;
         let mut request = self.request()?;
         let mut sent = self.monotonic();
-        let mut answer = self.write(&request).await?;
+        let mut answer = self.write(&request, &request).await?;
         loop {
             let now = judged_at(&answer, self.leases.store.env());
             answer = match wait_step(answer, now, asked) {
@@ -107,7 +181,7 @@ impl Wait<'_> {
                     let now = self.leases.store.env().reached();
                     request = Acquire { now, length: self.length_from(now)?, ..request };
                     sent = self.monotonic();
-                    let answer = self.write(&TakeOver { request: request.clone(), seen }).await?;
+                    let answer = self.write(&request, &TakeOver { request: request.clone(), seen }).await?;
                     if let Acquired::Granted(lease, _) = &answer {
                         self.leases.observer.observe(&Event::TakenOver { entity: self.key, token: lease.token() });
                     }
@@ -121,14 +195,23 @@ impl Wait<'_> {
                 WaitStep::Request => {
                     request = self.request()?;
                     sent = self.monotonic();
-                    self.write(&request).await?
+                    self.write(&request, &request).await?
                 }
             };
         }
     }
 
-    async fn write(&self, operation: &impl Operation<Outcome = Acquired>) -> Result<Acquired, LeaseError> {
-        self.leases.store.run(operation, self.patience()).await.map_err(LeaseError::before)
+    async fn write(
+        &self,
+        request: &Acquire,
+        operation: &impl Operation<Outcome = Acquired>,
+    ) -> Result<Acquired, LeaseError> {
+        *self.unanswered.lock() = Some(request.clone());
+        let answer = self.leases.store.run(operation, self.patience()).await;
+        if !matches!(answer, Err(StoreError::Unavailable(_))) {
+            self.unanswered.take();
+        }
+        answer.map_err(LeaseError::before)
     }
 
     fn guard(&self, renewer: LeaseRenewer, state: EntityState) -> Guard {

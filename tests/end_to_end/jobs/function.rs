@@ -97,7 +97,7 @@ async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };
     let report = scheduler.tick(&event, now + FUNCTION).await.expect("memory answers");
-    let ran = |job: &str| TickRun { job: job.into(), tick: due, ending: TickOutcome::Done };
+    let ran = |job: &str| TickRun { job: job.into(), tick: due, ending: TickOutcome::Done, failure: None };
     assert_eq!(report.ran, [ran("report"), ran(SWEEP)]);
 }
 

@@ -6,10 +6,9 @@ use std::{
     os::unix::process::ExitStatusExt,
     process::ExitCode,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use anyhow::{Result, anyhow, bail, ensure};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, ValueEnum};
 use serializer::{
     output, say,
@@ -17,20 +16,18 @@ use serializer::{
 };
 use tokio::sync::Notify;
 use webhook_serializer::{
-    functions::scheduler::SWEEP,
-    handler::Isolation,
-    jobs::{Context, Job, JobError, Jobs, OnCrash, Ticker, roster, switch::Switch},
-    protocol::{state::HolderInfo, tick::TickOutcome},
-    telemetry::Quiet,
+    jobs::{
+        Context, Job, JobError, OnCrash,
+        once::{self, OnceError},
+        roster,
+    },
+    protocol::tick::TickOutcome,
 };
 
 use crate::commands::{
     program::{LOST, Program, Signals, code_of, ending_with_this_process, not_started},
     target::{Deployment, Target},
 };
-
-/// The longest time that a program may run.
-const LONGEST: Duration = Duration::from_secs(86_400);
 
 #[derive(Debug, Args)]
 #[command(
@@ -84,9 +81,8 @@ impl From<AfterCrash> for OnCrash {
 
 impl Once {
     pub async fn run(self) -> Result<ExitCode> {
-        ensure!(self.name != SWEEP, "`{SWEEP}` is the scheduler's own job: choose another name");
         let deployment = self.target.connect().await?;
-        let (env, store) = (&deployment.env, &deployment.parts.store);
+        let store = &deployment.parts.store;
         let code = Arc::new(Mutex::new(None));
         let killed = Arc::new(Notify::new());
         let program: Arc<[OsString]> = self.program.into();
@@ -108,13 +104,10 @@ impl Once {
         if let Some(zone) = &self.zone {
             job = job.in_zone(zone);
         }
-        let ticker = Ticker::new(store.clone(), &Jobs::new().add(job), LONGEST, &Switch::On, HolderInfo::new(&shown))
-            // Its sources repeat its text.
-            .map_err(|error| anyhow!("{error}"))?
-            .observed_by(Arc::new(Quiet))
-            .isolated(Isolation::Inline);
+        // Its sources repeat its text.
+        let once = once::Once::new(store.clone(), job, &shown).map_err(|error| anyhow!("{error}"))?;
         let report = tokio::select! {
-            report = ticker.tick_now(env.monotonic() + LONGEST) => report?,
+            report = once.run() => report,
             () = killed.notified() => {
                 output::complain(format_args!(
                     "{shown} was ended by a signal, or failed after one, so the tick counts as crashed; once the lease has \
@@ -123,20 +116,24 @@ impl Once {
                 return Ok(ExitCode::from(code.lock().expect("no one panics while holding this").unwrap_or(1)));
             }
         };
-        if let Some((_, error)) = report.errors.into_iter().next() {
-            let ended = *code.lock().expect("no one panics while holding this");
-            let Some(code) = ended.filter(|_| report.ran.is_empty()) else { return Err(error.into()) };
-            let later = match self.on_crash {
-                AfterCrash::Again => {
-                    "a later call runs the tick again once the lease has expired, up to three starts in all"
-                }
-                AfterCrash::Skip => "the tick counts as crashed, and does not run again",
-            };
-            output::complain(format_args!(
-                "{shown} ended with exit code {code}. It is unknown whether that was recorded: {error}. If not, {later}"
-            ));
-            return Ok(ExitCode::from(code));
-        }
+        let report = match report {
+            Ok(report) => report,
+            Err(OnceError::Unrecorded(error)) => {
+                let code = code.lock().expect("no one panics while holding this").unwrap_or(1);
+                let later = match self.on_crash {
+                    AfterCrash::Again => {
+                        "a later call runs the tick again once the lease has expired, up to three starts in all"
+                    }
+                    AfterCrash::Skip => "the tick counts as crashed, and does not run again",
+                };
+                output::complain(format_args!(
+                    "{shown} ended with exit code {code}. It is unknown whether that was recorded: {error}. If not, {later}"
+                ));
+                return Ok(ExitCode::from(code));
+            }
+            // Its source repeats its text.
+            Err(error) => bail!("{error}"),
+        };
         for run in &report.ran {
             say!("{} of {} {}", self.name, time(run.tick), run.ending);
         }

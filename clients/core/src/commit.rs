@@ -1,0 +1,34 @@
+//! The host's own writes, which a commit makes.
+
+use serde_json::{Value as Json, json};
+use webhook_serializer::Write;
+
+use crate::tables::host_write;
+
+/// DynamoDB's limit on the writes of a transaction, without the release.
+const MOST_WRITES: usize = 99;
+
+/// Returns stand-ins for the host's writes, or why they cannot be committed. `own` are the serializer's own tables.
+pub(crate) fn host_writes(command: &Json, own: [Option<&str>; 2]) -> Result<Vec<Write>, String> {
+    let tables = command["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if tables.len() > MOST_WRITES {
+        return Err(format!("a commit has at most {MOST_WRITES} writes, not {}", tables.len()));
+    }
+    let name = |table: &Json| table.as_str().and_then(|table| table.rsplit('/').next()).map(str::to_owned);
+    for (number, table) in tables.iter().enumerate() {
+        let table = name(table).unwrap_or_default();
+        if own.contains(&Some(&table)) {
+            return Err(format!(
+                "write {number} is to {table}, the serializer's own table, which only the serializer writes"
+            ));
+        }
+    }
+    Ok((0..tables.len()).map(host_write).collect())
+}
+
+/// Describes a commit that the conditions of these writes refused.
+pub(crate) fn not_committed(refused: Vec<usize>) -> Json {
+    let numbers: Vec<String> = refused.iter().map(ToString::to_string).collect();
+    let message = format!("nothing was written: the condition of write {} did not hold", numbers.join(", "));
+    json!({ "is": "not_committed", "refused": refused, "message": message })
+}
