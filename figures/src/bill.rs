@@ -6,18 +6,39 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+use webhook_serializer::{
+    config::SWEEP_ROWS,
+    protocol::budget,
+    sources::REFRESH,
+    telemetry::{Metric, Scope},
+};
 
 use crate::{
     scaling::limit,
     sheet::{FiguresReport, Sheet, SheetCell},
 };
 
-/// The number of metrics that the template's alarms watch, because an alarm is billed by its
+/// The alarms and the dashboard.
+const OBSERVABILITY: &str = include_str!("../../templates/observability.yaml");
+
+/// Returns the number of metrics that the template's alarms watch, because an alarm is billed by its
 /// metrics. Each source adds one alarm with one metric.
-pub const ALARMED_METRICS: f64 = 22.0;
-/// The number of Logs Insights queries that the dashboard runs each time it is opened.
-const DASHBOARD_QUERIES: f64 = 5.0;
+pub fn alarmed_metrics() -> f64 {
+    OBSERVABILITY.matches(" MetricName: ").count() as f64
+}
+
+/// Returns the number of Logs Insights queries that the dashboard runs each time it is opened.
+fn dashboard_queries() -> f64 {
+    OBSERVABILITY.matches(r#""type": "log""#).count() as f64
+}
+
+/// Returns the number of metrics that are always published, without detailed metrics. Each source adds one.
+/// `Deferred` has a value only during an outage: a day of one costs a cent.
+fn metrics() -> f64 {
+    let counted = |metric: &&Metric| metric.scope() == Scope::Overall && **metric != Metric::Deferred;
+    Metric::ALL.iter().filter(counted).count() as f64
+}
+
 /// The hours of logs that the dashboard reads in a month. It is opened once a day and shows
 /// three hours.
 const DASHBOARD_HOURS: f64 = DAYS * 3.0;
@@ -53,8 +74,6 @@ const LAMBDA_LINES: [&str; 2] = [
 ];
 /// The lines `swept` and `job done`, once a minute.
 const SWEEP_LOG_BYTES: f64 = 480.0;
-/// The metrics that are always published, without detailed metrics. Each source adds one.
-const METRICS: f64 = 9.0;
 /// The minutes after which DynamoDB asks KMS for a table's key again, on each connection that
 /// it serves:
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
@@ -386,7 +405,7 @@ impl Load {
         let invocations = self.deliveries() + worker_invocations + MINUTES;
         let log_bytes = self.deliveries() * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES + invocations * lambda_log_bytes();
         let log_gb = log_bytes / 1e9;
-        let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * DASHBOARD_QUERIES;
+        let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * dashboard_queries();
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), INGEST_MS));
         items.extend(function("worker", worker_invocations, worker_ms_each));
@@ -406,8 +425,8 @@ impl Load {
         items.extend(self.table_key());
         items.extend([
             Item::observation("logs", log_gb, "log GB", price::LOG_GB),
-            Item::observation("metrics", METRICS + self.sources, "metrics", price::METRIC_MONTH),
-            Item::observation("alarms", ALARMED_METRICS + self.sources, "alarms", price::ALARM_MONTH),
+            Item::observation("metrics", metrics() + self.sources, "metrics", price::METRIC_MONTH),
+            Item::observation("alarms", alarmed_metrics() + self.sources, "alarms", price::ALARM_MONTH),
             Item::observation("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
             Item::observation("  its log queries", scanned_gb, "log GB", price::LOG_SCAN_GB),
         ]);
