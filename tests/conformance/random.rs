@@ -46,9 +46,10 @@ use webhook_serializer::{
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
-    generate::{CaseNames, CaseStep, KeyTemplate, Loose, OperationKind, RandomOperation, step},
+    generate::{CaseNames, CaseStep, KeyTemplate, Loose, RandomOperation, step},
     pair::Pair,
 };
+pub use acts::OperationKind;
 
 enum Last {
     Nothing,

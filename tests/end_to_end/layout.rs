@@ -1,32 +1,10 @@
 //! Files stay short, and the documents name tests that exist.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
+
+use tests::tree::{read, root, sources};
 
 const LONGEST: usize = 700;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
-}
-
-fn sources(path: &Path) -> Vec<PathBuf> {
-    if path.is_file() {
-        return vec![path.to_owned()];
-    }
-    let below = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let below = below.map(|entry| entry.expect("it can be listed").path());
-    let is_ours = |path: &PathBuf| match path.is_dir() {
-        true => !path.ends_with("target") && !path.ends_with(".git"),
-        false => path.extension().is_some_and(|extension| extension == "rs"),
-    };
-    below.filter(is_ours).flat_map(|path| sources(&path)).collect()
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn no_file_is_longer_than_seven_hundred_lines() {
@@ -136,7 +114,7 @@ fn objection(shown_by: &str) -> Option<String> {
 
 #[test]
 fn every_promise_names_a_test_that_exists() {
-    let document = read(&root().join("docs/promises.md"));
+    let document = read("docs/promises.md");
     let lines: Vec<&str> = document.lines().collect();
     let mut named = 0;
     for promise in lines.windows(2).filter(|pair| pair[0].starts_with("- ")) {

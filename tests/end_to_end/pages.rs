@@ -1,17 +1,10 @@
 //! The code blocks of README and docs are right. `.ci/pages` types their commands, and doc tests compile
 //! their Rust.
 
-use std::{fs, path::Path};
+use std::fs;
 
+use tests::tree::{read, root};
 use webhook_serializer::sources::Sources;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];

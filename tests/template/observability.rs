@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tests::tree::root;
 use webhook_serializer::telemetry::{Metric, NAMESPACE, Scope};
 
 use crate::{
@@ -48,7 +49,7 @@ fn every_alarm_has_published_metric_and_runbook() {
             "{name}: another stack's metrics"
         );
     }
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks")).expect("there are pages");
+    let files = std::fs::read_dir(root().join("docs/runbooks")).expect("there are pages");
     let files: BTreeSet<String> = files.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(pages, files);
     let operating = file("docs/operating.md");
