@@ -6,6 +6,7 @@ use tests::{prelude::*, settle_counter::SettleCounter, testbed::SOURCES};
 
 type Headers = Vec<(String, String)>;
 
+/// Promise: 401, 404, 405, 415.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_request_is_refused_and_stores_nothing() {
     let deployment = LocalDeployment::start(SOURCES).await;
@@ -62,6 +63,7 @@ async fn invalid_request_is_refused_and_stores_nothing() {
     deployment.local.stop().await.expect("nothing had failed");
 }
 
+/// Promise: a delivery without an order is parked under `<source>/unrouted`.
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_without_an_order_is_parked_as_unrouted() {
     let settled = SettleCounter::default();

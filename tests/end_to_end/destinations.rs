@@ -83,6 +83,8 @@ async fn work_and_die(world: &TestWorld, processes: &[impl Fn() -> Drainer], die
     .await;
 }
 
+/// Promise: hours of an unavailable destination park nothing; each class has its own limit; a lost wake-up stalls
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn three_minute_destination_outage_parks_no_delivery() {
     for answer in DOWN {

@@ -48,6 +48,7 @@ fn late(receiver: FencedReceiver, goes_on: tokio::sync::watch::Receiver<bool>) -
     })
 }
 
+/// Promise: a receiver that remembers the newest token refuses late effects.
 #[tokio::test(start_paused = true)]
 async fn late_effect_of_timed_out_handler_is_refused() {
     let world = TestWorld::with("test/a", ["late", "next"]).await;
@@ -67,6 +68,8 @@ async fn late_effect_of_timed_out_handler_is_refused() {
 }
 
 /// The commit arrives long after its lease expired and another worker applied both deliveries.
+///
+/// Promise: writes through `commit` land only under the newest token.
 #[tokio::test(start_paused = true)]
 async fn former_holders_commit_after_take_over_does_not_land() {
     let mut world = TestWorld::with("test/a", ["1", "2"]).await;

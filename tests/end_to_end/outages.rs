@@ -64,6 +64,7 @@ async fn answered(
     response
 }
 
+/// Promise: 503 without the store, or for an unknown signature without the document.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_503_in_time_without_store() {
     for fault in outages() {
@@ -91,6 +92,7 @@ async fn ingest_waits_out_a_short_store_outage() {
     }
 }
 
+/// Promise: 200 only when durable, even without the queue; a ping gets 200, too.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_200_while_queue_is_unreachable() {
     for fault in outages() {
@@ -100,6 +102,7 @@ async fn ingest_answers_200_while_queue_is_unreachable() {
     }
 }
 
+/// Promise: every answer within 2.5 s, plus a second for a sender's key.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_in_time_with_slow_store() {
     for slow in [200, 500, 800, 1000] {
@@ -161,6 +164,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     }
 }
 
+/// Promise: fail closed: without the store, no handler starts.
 #[tokio::test(start_paused = true)]
 async fn store_outage_loses_no_delivery_and_starts_none() {
     for fault in outages() {

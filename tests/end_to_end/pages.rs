@@ -87,7 +87,7 @@ fn rust_blocks_in_pages_use_no_private_module() {
 #[test]
 fn example_in_page_equals_the_source_file() {
     for (page, name) in [("README.md", "my_worker"), ("docs/handlers.md", "order_totals")] {
-        let file = read(&format!("shared/examples/{name}.rs"));
+        let file = read(format!("shared/examples/{name}.rs"));
         let code = |text: &str| -> String {
             let lines = text.lines().filter(|line| !line.starts_with("//!"));
             let lines =

@@ -60,6 +60,7 @@ fn in_hours(why: &str) -> Outcome {
     Outcome::retry_after(Duration::from_secs(6 * 3600), why)
 }
 
+/// Promise: `rewind` runs applied deliveries again, in sequence, first; ends early or whole.
 #[tokio::test(start_paused = true)]
 async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     let world = applied(4).await;
@@ -83,6 +84,8 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
 }
 
 /// All attempts of a rewound delivery's run share a token, which no other run has.
+///
+/// Promise: a rewound delivery has `run_before` and an unknown age; if parked, it keeps `run_before`.
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = TestWorld::new();

@@ -150,6 +150,8 @@ async fn position(world: &TestWorld) -> Position {
     Position::parse(&row).expect("it can be read")
 }
 
+/// Promise: the sweep visits every order within the hour, or takes longer if there are more than six million; a tick
+/// reads at most 100,000 rows.
 #[tokio::test(start_paused = true)]
 async fn sweep_visits_every_row_each_hour() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;

@@ -61,6 +61,7 @@ impl OrderedSender {
     }
 }
 
+/// Promise: all providers' webhooks at once are applied once, or parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_of_all_senders_are_applied_once() {
     let settled = SettleCounter::default();

@@ -164,6 +164,7 @@ fn shortest(control: &Control) -> Option<Path<state::ModelState, protocol::Model
     model.checker().finish_when(wanted).spawn_bfs().join().discovery(control.property)
 }
 
+/// Promise: each rule is needed.
 #[test]
 fn every_counterexample_is_found() {
     let wanted = std::env::var("MODEL_TRACE").ok();

@@ -202,6 +202,8 @@ async fn delivery_that_aborts_the_process_is_parked() {
 
 /// Six deliveries block their threads forever, more than a process may lose. The others run in the next
 /// process, and the replacement counts no attempt for them.
+///
+/// Promise: a process that has lost five threads is replaced, attempts uncounted.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_with_blocked_threads_is_replaced() {
     let mut processes = Processes::start("blocking").await;

@@ -60,6 +60,7 @@ fn first_failure(
     (all, ended.into_iter().filter_map(|(_, failed)| failed).min_by_key(|report| report.seed))
 }
 
+/// Promise: none of it rests on any machine's clock.
 #[test]
 fn no_seed_finds_a_protocol_violation() {
     let (reached, failed) = first_failure(if is_thorough() { 2000 } else { 150 }, None);

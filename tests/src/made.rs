@@ -23,6 +23,8 @@ pub fn check_part(page: &str, before: &str, after: &str, made: &str) {
     if &rest[..end] == made {
         return;
     }
-    assert!(std::env::var_os("GENERATE").is_some(), "{page} is not up to date; .ci/generate writes it:\n{made}");
+    let is_written = std::env::var_os("GENERATE").is_some();
+    let line = made.lines().zip(rest.lines()).find(|(new, old)| new != old).map_or(made, |(new, _)| new);
+    assert!(is_written, "{page} is not up to date; .ci/generate writes it. The first changed line:\n{line}");
     fs::write(root().join(page), format!("{head}{before}{made}{}", &rest[end..])).expect("it is a file of the tree");
 }

@@ -25,6 +25,7 @@ fn published(name: &str) -> Option<&Metric> {
     Metric::ALL.iter().find(|metric| metric.name() == name && metric.scope() != Scope::Detailed)
 }
 
+/// Promise: every alarm has its page and rings when it should.
 #[test]
 fn every_alarm_has_published_metric_and_runbook() {
     let deployed = deployed();
@@ -111,6 +112,7 @@ fn tried_values(template: &str, alarm: &str) -> [Vec<Option<f64>>; 2] {
     })
 }
 
+/// Promise: an alarm rings if all webhooks of a source are refused.
 #[test]
 fn alarm_fires_exactly_at_the_threshold() {
     let deployed = deployed();
@@ -194,6 +196,8 @@ fn new_alarms_report_ok_once() {
 }
 
 /// CloudFormation may read another stack's outputs only for resources that change.
+///
+/// Promise: alarms, dashboard and domain follow the core when they are deployed again.
 #[test]
 fn every_reader_of_an_output_reads_deployed() {
     for path in TEMPLATES {

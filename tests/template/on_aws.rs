@@ -27,6 +27,7 @@ fn calls(answers: &str, lines: &str) -> Vec<String> {
     fs::read_to_string(log).expect("something was called").lines().map(str::to_owned).collect()
 }
 
+/// Promise: the parts of `.ci/on-aws` that need no account work.
 #[test]
 fn removal_leaves_no_table_of_any_stack() {
     let tables = ["try-entities", "try-inbox", "try-r-entities", "try-r-inbox", "try-2-entities", "try-2-inbox"];

@@ -92,6 +92,7 @@ fn called(text: &str) -> BTreeSet<String> {
     found
 }
 
+/// Promise: the listed rights suffice for the commands of pages, runbooks and `doctor`.
 #[test]
 fn operator_has_the_rights_that_runbooks_need() {
     let operator = operator();

@@ -285,6 +285,7 @@ mod tests {
         assert!(nothing[0].contains("shipstation-v1 does not say when an event happened"), "{nothing:?}");
     }
 
+    /// Promise: it warns about templates that scatter deliveries or find nothing, and not about these pages' templates.
     #[test]
     fn entity_template_that_splits_an_order_causes_a_warning() {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();

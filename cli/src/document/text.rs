@@ -220,6 +220,7 @@ retry = { attempts = 3, first = \"2s\" }
         text
     }
 
+    /// Promise: `source` keeps comments, layout, key, tier and type, hides secrets, undoes no concurrent edit.
     #[test]
     fn edit_leaves_rest_of_document_unchanged() {
         let with = edited(TOML, |text| text.put_first("shop", "secrets", "new"));

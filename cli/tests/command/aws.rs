@@ -194,6 +194,7 @@ impl StackWithLocal {
     }
 }
 
+/// Promise: `--stack` finds tables, queue and sources by a stack's outputs, or says why not.
 #[test]
 fn stack_outputs_locate_tables_queue_and_sources() {
     let mut stack = StackWithLocal::start();

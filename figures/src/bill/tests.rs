@@ -27,6 +27,7 @@ fn table_writes(load: Load) -> f64 {
     count_of(load, "table writes")
 }
 
+/// Promise: the cost estimate uses the asserted units.
 #[test]
 fn billed_writes_are_sum_of_delivery_and_burst_costs() {
     // Each delivery costs three units: one for the claim, two for the row. Each burst costs four.

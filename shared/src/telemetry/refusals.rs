@@ -92,6 +92,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// Promise: further refusals share log lines; the first of each kind is logged at once.
     #[test]
     fn first_refusal_is_logged_at_once_and_others_are_summed() {
         let mut refusals = Refusals::default();
@@ -120,6 +121,7 @@ mod tests {
         assert_eq!(refusals.kinds.len(), 2);
     }
 
+    /// Promise: half of a provider's switch-off limit is reported at once.
     #[test]
     fn reaching_half_of_providers_failure_limit_is_reported_immediately() {
         let mut refusals = Refusals::default();

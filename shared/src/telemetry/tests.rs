@@ -233,6 +233,8 @@ fn log_lines_of_all_events_match_the_snapshot() {
 }
 
 /// Each source after the first adds one metric. The metric `Deferred` exists only while the store is down.
+///
+/// Promise: as many metrics as the page says, one more per further source.
 #[test]
 fn metrics_of_alarms_are_counted_by_default() {
     let mut counted = std::collections::BTreeSet::new();

@@ -608,6 +608,7 @@ mod tests {
         }
     }
 
+    /// Promise: `local` prints a `show` line that works.
     #[test]
     fn printed_command_lines_can_be_parsed() {
         for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
