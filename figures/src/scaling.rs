@@ -5,7 +5,7 @@ use webhook_serializer::config::SWEEP_ROWS;
 
 use crate::{
     bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START},
-    peak::{Outcome, Stack, simulate},
+    peak::{PeakOutcome, PeakStack, simulate},
     sheet::{FiguresReport, Sheet, SheetCell},
 };
 
@@ -181,8 +181,8 @@ fn by_stack() -> Sheet {
         (1_000.0, 500.0, 3_000.0, new_table),
         (1_000.0, 500.0, 3_000.0, 30_000.0),
     ] {
-        let Outcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
-            simulate(Stack { usual, workers, account, warm });
+        let PeakOutcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
+            simulate(PeakStack { usual, workers, account, warm });
         let percent = |part: f64| {
             let percent = part / sent * 100.0;
             SheetCell::number(percent, format!("{percent:.0} %"))

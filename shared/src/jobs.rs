@@ -138,7 +138,7 @@ impl Context {
     }
 }
 
-type Function = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
+type JobFunction = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
 
 /// The default length of a job's lease.
 ///
@@ -163,7 +163,7 @@ pub struct Job {
     missed: Missed,
     on_crash: OnCrash,
     always: bool,
-    function: Arc<Function>,
+    function: Arc<JobFunction>,
 }
 
 impl Job {
@@ -290,7 +290,7 @@ struct Planned {
     policy: Policy,
     lease: Duration,
     time: Option<Duration>,
-    function: Arc<Function>,
+    function: Arc<JobFunction>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! A store or queue that refuses, throttles, reports conflicts or is silent. Ingest answers in time, workers
 //! lose nothing, and no handler runs without a lease.
 
-use serializer::view::audit::Verdict;
+use serializer::view::audit::AuditVerdict;
 use tests::prelude::*;
 
 /// The longest time that ingest may take for an answer: half of the five seconds after which the least
@@ -147,9 +147,9 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     world.work(&drainers).await;
 
     let runs = world.journal.runs();
-    let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
+    let verdict = AuditVerdict::of(&sent, &runs, &BTreeSet::new());
     // Deliveries that were applied and not settled run again: handlers run at least once.
-    let Verdict { lost, overlaps, ran_ahead, repeated } = verdict;
+    let AuditVerdict { lost, overlaps, ran_ahead, repeated } = verdict;
     assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
     assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
     let unguarded = runs.iter().filter(|run| run.started > FROM && run.started < TO).count();

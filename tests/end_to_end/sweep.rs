@@ -99,7 +99,7 @@ impl Woken {
     }
 }
 
-type Answer = fn(&str) -> Result<(), QueueError>;
+type SendAnswer = fn(&str) -> Result<(), QueueError>;
 
 /// A slow queue that answers each order's send as `says` decides.
 struct Picky {
@@ -107,7 +107,7 @@ struct Picky {
     env: Env,
     takes: Duration,
     waiting: u64,
-    says: Answer,
+    says: SendAnswer,
 }
 
 impl Queue for Picky {
@@ -128,13 +128,13 @@ impl Depth for Picky {
     }
 }
 
-fn picks(world: &mut TestWorld, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: Answer) {
+fn picks(world: &mut TestWorld, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: SendAnswer) {
     let queue = Arc::new(Picky { woken: woken.clone(), env: world.env.clone(), takes, waiting, says });
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
 /// Returns a world with `count` orders that have waited for ten minutes without a wake-up.
-async fn forgotten(count: usize, takes: Duration, says: Answer) -> (TestWorld, Arc<Woken>) {
+async fn forgotten(count: usize, takes: Duration, says: SendAnswer) -> (TestWorld, Arc<Woken>) {
     let mut world = TestWorld::new();
     for number in 0..count {
         world.append(&format!("test/{number:03}"), &number.to_string()).await;

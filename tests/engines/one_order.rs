@@ -5,7 +5,7 @@ use serializer::{
         handler_log::{Journal, Journaled, Run},
         samples::{self, ALL},
     },
-    view::audit::Verdict,
+    view::audit::AuditVerdict,
 };
 use tests::{prelude::*, settle_counter::SettleCounter};
 
@@ -86,7 +86,7 @@ async fn webhooks_of_all_senders_are_applied_once() {
     let excused: BTreeSet<String> = unrouted.iter().map(|one| one.delivery_id.clone()).collect();
     let as_sent = |run: Run| Run { delivery_id: DeliveryId::new(run.delivery_id).as_sent().to_owned(), ..run };
     let runs: Vec<Run> = journal.runs().into_iter().map(as_sent).collect();
-    let verdict = Verdict::of(&sent, &runs, &excused);
+    let verdict = AuditVerdict::of(&sent, &runs, &excused);
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(runs.len(), routed.len(), "each is started once");
 

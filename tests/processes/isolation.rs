@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, num::NonZeroUsize, ops::Range, time::Instant};
 
 use futures_util::{StreamExt, stream};
-use serializer::local::{Function, QUEUE, function_pool::FunctionPool};
+use serializer::local::{LocalFunction, QUEUE, function_pool::FunctionPool};
 use tests::{prelude::*, source};
 use tokio::sync::Mutex;
 
@@ -24,7 +24,7 @@ fn five(processes: &mut Processes) -> Arc<FunctionPool> {
     let (settings, _) = processes.function(&[]);
     let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0")));
     for _ in 0..5 {
-        processes.local.feed(Function::Processes(pool.clone()));
+        processes.local.feed(LocalFunction::Processes(pool.clone()));
     }
     pool
 }

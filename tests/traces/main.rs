@@ -10,7 +10,7 @@ use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 use collector::{ReceivedSpan, TraceCollector, one};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serializer::local::{
-    Function, QUEUE,
+    LocalFunction, QUEUE,
     function_pool::FunctionPool,
     function_process::{FunctionProcess, FunctionSettings, ProcessLogs},
 };
@@ -96,7 +96,7 @@ impl TracedDeployment {
     /// Starts a worker and waits until the queue is empty.
     async fn work(&mut self) {
         let pool = FunctionPool::new(settings("worker", &self.environment, &self.lines), NonZeroUsize::MIN);
-        self.lane.local.feed(Function::Processes(Arc::new(pool)));
+        self.lane.local.feed(LocalFunction::Processes(Arc::new(pool)));
         self.lane.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await.expect("there is that queue");
     }
 

@@ -67,7 +67,8 @@ impl Text {
         let before = self.0.to_string();
         let sources = self.0.get_mut(SOURCES).and_then(Item::as_table_like_mut);
         sources.and_then(|sources| sources.remove(source)).with_context(|| unknown(source))?;
-        let (header, after) = (header(&before), self.0.to_string());
+        let header = header(&before);
+        let after = self.0.to_string();
         if !after.starts_with(header) {
             let after = if header.ends_with("\n\n") { after.trim_start_matches('\n') } else { &after };
             self.0 = format!("{header}{after}").parse()?;

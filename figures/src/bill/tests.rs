@@ -12,7 +12,7 @@ const LOAD: Load = Load {
     handler_ms: 50.0,
     sources: 2.0,
     own_key: false,
-    document: Document::Parameter,
+    document: BilledDocument::Parameter,
     is_apart: false,
 };
 
@@ -142,11 +142,11 @@ fn each_instance_reads_the_sources_once_a_minute() {
 fn place_of_sources_document_is_billed() {
     let more = |document| {
         let bill = |document| Load { document, ..SHOP }.serializer().dollars();
-        bill(document) - bill(Document::Parameter)
+        bill(document) - bill(BilledDocument::Parameter)
     };
-    assert!((more(Document::Advanced) - 0.05).abs() < 1e-9);
+    assert!((more(BilledDocument::Advanced) - 0.05).abs() < 1e-9);
     // A dollar buys 200,000 reads.
-    assert!((more(Document::Secret) - 0.40 - 2.0 * MINUTES / 200_000.0).abs() < 1e-9);
+    assert!((more(BilledDocument::Secret) - 0.40 - 2.0 * MINUTES / 200_000.0).abs() < 1e-9);
 }
 
 #[test]

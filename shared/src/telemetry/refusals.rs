@@ -13,11 +13,11 @@ pub(super) const SPACING: Duration = Duration::from_secs(10);
 
 /// A kind of refusal: its source and its reason. The source is `None` if the request names no configured
 /// source, so a flood of invented names adds no kinds.
-type Kind = (Option<SourceName>, IngestRefusal);
+type RefusalKind = (Option<SourceName>, IngestRefusal);
 
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    kinds: BTreeMap<Kind, Unreported>,
+    kinds: BTreeMap<RefusalKind, Unreported>,
     in_a_row: BTreeMap<SourceName, u32>,
 }
 
@@ -65,7 +65,7 @@ impl Refusals {
 
     /// Returns the kinds with counted refusals about which no line was written for [`SPACING`], with their
     /// counts. Each count starts again at zero.
-    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(RefusalKind, u64)> {
         let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
             unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)
         });

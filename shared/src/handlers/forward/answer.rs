@@ -14,7 +14,7 @@ use crate::{
     handler::Outcome,
     handlers::{
         commit,
-        document::{self, Mistake},
+        document::{self, DocumentMistake},
     },
     protocol::table::TableName,
     time::Timestamp,
@@ -78,7 +78,7 @@ pub(super) fn with_commit(headers: &HeaderMap, body: &[u8], allowed: &[String]) 
         Ok(fields) if fields.contains_key("commit") || document::misspelt_commit(&fields).is_some() => {
             Outcome::retry(format!("the answer has `commit`, but not the content type {ANSWER}"))
         }
-        Err(Mistake::Doubled(name)) if name == "commit" => {
+        Err(DocumentMistake::Doubled(name)) if name == "commit" => {
             Outcome::retry(format!("the answer has `commit` twice, and not the content type {ANSWER}"))
         }
         _ => Outcome::Done,
