@@ -15,7 +15,11 @@ use serializer::local::{
     handler_log::{Journal, RunEnd},
     sender::Sender,
 };
-use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
+use tests::{
+    not_run::not_run,
+    settle_counter::SettleCounter,
+    testbed::{self, TestBed},
+};
 use webhook_serializer::{
     Key,
     handler::{Context, Handler, HandlerError, Outcome},
@@ -25,7 +29,7 @@ use webhook_serializer::{
     },
     protocol::{
         delivery::{Delivery, Incoming, LARGEST_BODY},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        entity::{FencingToken, Sequence},
     },
     sources::Sources,
     time::Env,
@@ -62,15 +66,11 @@ fn sources(url: &str) -> String {
 
 fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Incoming {
     Incoming {
-        entity: EntityKey::parse(entity).unwrap(),
-        identity: Identity { source: SourceName::parse(source).unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
         provider: None,
         topic: topic.into(),
         family: topic.into(),
-        event_time: None,
-        received_at: env.now(),
-        content_type: Some("application/json".into()),
         body: format!("{{ \"id\": \"{id}\" }}\n").into_bytes().into(),
+        ..testbed::incoming(source, entity, id, env.now())
     }
 }
 

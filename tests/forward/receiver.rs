@@ -63,7 +63,7 @@ fn provided(example_folder: &str, name: &str, files: &[&str]) -> Result<String, 
     let read = |path: &str| std::fs::read(path).ok();
     let is_current =
         |file: &&str| read(&format!("{built}/{file}")) == read(&example(&format!("{example_folder}{file}")));
-    match files.iter().all(|file| is_current(file)) {
+    match files.iter().all(is_current) {
         true => Ok(built),
         false => Err(format!("target/receivers/{name} is missing or outdated; run .ci/receiver")),
     }

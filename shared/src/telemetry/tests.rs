@@ -11,9 +11,10 @@ use tracing::Level;
 
 use super::*;
 use crate::{
+    handlers::sample,
     protocol::{
         delivery::{Delivery, Envelope, InboxItem, Incoming},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        entity::{FencingToken, Sequence},
         keys::delivery_row,
         receipt::Settlement,
         state::BlockReason,
@@ -77,21 +78,7 @@ impl Sink {
 }
 
 fn incoming() -> Incoming {
-    Incoming {
-        entity: EntityKey::parse("shop/order/1").unwrap(),
-        identity: Identity {
-            source: SourceName::parse("shop").unwrap(),
-            delivery_id: DeliveryId::new("7\"7"),
-            redrive: 0,
-        },
-        provider: None,
-        topic: "orders/create".into(),
-        family: "orders".into(),
-        event_time: None,
-        received_at: Timestamp::from_millis(NOW.as_millis() - 42),
-        content_type: None,
-        body: "{}".into(),
-    }
+    Incoming { received_at: Timestamp::from_millis(NOW.as_millis() - 42), ..sample::incoming("7\"7") }
 }
 
 fn delivery() -> Delivery {
