@@ -20,7 +20,7 @@ use webhook_serializer::{engine::store::Store, operator::Operator, time::Env};
 use crate::view::recording::EventRecorder;
 use bulk::Works;
 use guard::Access;
-use reading::Readings;
+use reading::SharedReadings;
 
 #[derive(Debug, Clone)]
 pub struct Watched {
@@ -51,7 +51,7 @@ pub struct Console {
 struct Shared {
     watched: Watched,
     access: Access,
-    readings: Readings,
+    readings: SharedReadings,
     works: Works,
     flashes: std::sync::Mutex<VecDeque<Flash>>,
 }
@@ -88,7 +88,7 @@ impl Console {
         let shared = Arc::new(Shared {
             watched,
             access,
-            readings: Readings::default(),
+            readings: SharedReadings::default(),
             works: Works::default(),
             flashes: std::sync::Mutex::default(),
         });

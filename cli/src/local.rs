@@ -46,7 +46,7 @@ use webhook_serializer::{
 use crate::local::samples::DevelopmentKeys;
 
 pub use engines::{EnginePorts, Engines, MAX_RECEIVES, QUEUE, TOTALS_TABLE};
-pub use event_source::{AtWork, BATCH, EventSource, Function, GROWTH};
+pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
@@ -88,7 +88,7 @@ pub struct LocalRun {
     slots: usize,
     observer: Arc<dyn Observer>,
     at_work: AtWork,
-    functions: Vec<Arc<Function>>,
+    functions: Vec<Arc<LocalFunction>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
 }
@@ -141,7 +141,7 @@ impl LocalRun {
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
         local.tasks.spawn(schedule::run(ScheduledFunction::Invoked(invoker.clone()), Env::system(), stopping));
-        local.feed(Function::Invoked(invoker));
+        local.feed(LocalFunction::Invoked(invoker));
         Ok(local)
     }
 
@@ -185,16 +185,16 @@ impl LocalRun {
                 info,
                 self.observer.clone(),
             );
-            Function::Here(Box::new(Worker::new(drainer, parts.queue, env)))
+            LocalFunction::Here(Box::new(Worker::new(drainer, parts.queue, env)))
         };
-        let functions: Vec<Function> = (1..=self.workers.get()).map(one).collect();
+        let functions: Vec<LocalFunction> = (1..=self.workers.get()).map(one).collect();
         functions.into_iter().map(|function| self.feed(function)).collect()
     }
 
     /// Feeds `function` from the queue, as an event source mapping does. An abort of the returned task has the effect
     /// of a crash.
-    pub fn feed(&mut self, function: Function) -> AbortHandle {
-        let slots = if matches!(function, Function::Here(_)) { self.slots } else { 1 };
+    pub fn feed(&mut self, function: LocalFunction) -> AbortHandle {
+        let slots = if matches!(function, LocalFunction::Here(_)) { self.slots } else { 1 };
         let source = EventSource::new(&self.engines, function, FUNCTION_TIMEOUT)
             .side_by_side(slots)
             .noting(self.at_work.clone());

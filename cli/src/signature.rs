@@ -49,6 +49,9 @@ pub enum Unusable {
     Option(String),
     #[error("{0}")]
     Key(String),
+    /// The options are valid, and the webhook is not.
+    #[error("{0}")]
+    Webhook(String),
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -184,36 +187,36 @@ impl SignatureClaim {
         matches!(self.verified_by(&source), Ok(Verified::Delivery) | Err(Unverified::Stale(_)))
     }
 
-    /// Verifies the webhook. The outer error reports invalid options. The inner error explains why the webhook is
-    /// invalid.
-    pub fn verify(&self) -> Result<Result<Verification, String>, Unusable> {
+    /// Verifies the webhook. Returns [`Unusable::Webhook`] if the webhook is invalid, and another error if the
+    /// options are.
+    pub fn verify(&self) -> Result<Verification, Unusable> {
         if let Some(coding) = self.compression() {
-            return Ok(Err(diagnosis::of_compressed(&coding)));
+            return Err(Unusable::Webhook(diagnosis::of_compressed(&coding)));
         }
         if self.body.len() > LARGEST_BODY {
-            return Ok(Err("the body is larger than 6 MB, and ingest answers 413 to it".to_owned()));
+            return Err(Unusable::Webhook("the body is larger than 6 MB, and ingest answers 413 to it".to_owned()));
         }
         let source = match self.source() {
-            Err(Unusable::Secret(reason)) => return Ok(Err(diagnosis::unusable_secret(self, &reason))),
+            Err(Unusable::Secret(reason)) => return Err(Unusable::Webhook(diagnosis::unusable_secret(self, &reason))),
             source => source?,
         };
         let verified = match self.verified_by(&source) {
             Ok(verified) => verified,
-            Err(refusal) => return Ok(Err(diagnosis::of(self, &source, &refusal))),
+            Err(refusal) => return Err(Unusable::Webhook(diagnosis::of(self, &source, &refusal))),
         };
         let described = self.described_by(&source);
         let is_ping = verified == Verified::Ping;
         let alone = |secret: &&String| Self { secrets: vec![(*secret).clone()], ..self.clone() }.is_signed();
         let headers = self.headers();
         let received = source.receive(Request { headers: &headers, body: &self.body }, self.now);
-        Ok(Ok(Verification {
+        Ok(Verification {
             entity: self.entity(&described, &received).filter(|_| received.unrouted.is_none()),
             unrouted: received.unrouted.filter(|_| !is_ping),
             signed: if is_ping { Vec::new() } else { covered::by(self, &source, &described) },
             secret: self.secrets.iter().position(|secret| alone(&secret)).map(|index| index + 1),
             is_ping,
             described,
-        }))
+        })
     }
 
     fn entity(&self, described: &Described, received: &ReceivedWebhook) -> Option<String> {

@@ -15,10 +15,10 @@ use figures::sheet::SheetCell;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serializer::{
     local::{
-        Engines, EventSource, FUNCTION_TIMEOUT, Function,
-        handler_log::{Journal, Journaled, Run},
+        Engines, EventSource, FUNCTION_TIMEOUT, LocalFunction,
+        handler_log::{Journal, Journaled, LoggedRun},
     },
-    view::audit::{Sent, Verdict},
+    view::audit::{AuditVerdict, Sent},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -51,7 +51,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Scenario {
+pub(crate) struct BenchScenario {
     pub(crate) name: &'static str,
     pub(crate) deliveries: u32,
     /// The number of orders, to which deliveries go round-robin.
@@ -66,7 +66,7 @@ pub(crate) struct Scenario {
     up_to: u8,
 }
 
-const HOT: Scenario = Scenario {
+const HOT: BenchScenario = BenchScenario {
     name: "hot",
     deliveries: 1000,
     orders: 1,
@@ -77,8 +77,8 @@ const HOT: Scenario = Scenario {
     up_to: 1,
 };
 
-pub(crate) const SCENARIOS: [Scenario; 5] = [
-    Scenario {
+pub(crate) const SCENARIOS: [BenchScenario; 5] = [
+    BenchScenario {
         name: "five",
         deliveries: 5,
         orders: 2,
@@ -88,7 +88,7 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
         is_backlog: false,
         up_to: 1,
     },
-    Scenario {
+    BenchScenario {
         name: "mixed",
         deliveries: 200,
         orders: 20,
@@ -98,7 +98,7 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
         is_backlog: false,
         up_to: 1,
     },
-    Scenario {
+    BenchScenario {
         name: "wide",
         deliveries: 2000,
         orders: 200,
@@ -109,7 +109,7 @@ pub(crate) const SCENARIOS: [Scenario; 5] = [
         up_to: 1,
     },
     HOT,
-    Scenario { name: "group", up_to: 10, ..HOT },
+    BenchScenario { name: "group", up_to: 10, ..HOT },
 ];
 
 /// The columns for [`Measured::times`].
@@ -142,7 +142,7 @@ pub(crate) const COUNTS: [(&str, &str); 8] = [
 
 #[derive(Debug)]
 pub(crate) struct Measured {
-    scenario: Scenario,
+    scenario: BenchScenario,
     /// The time from the first append, or with a backlog from the start of the workers, to the end
     /// of the last handler.
     wall: Duration,
@@ -154,7 +154,7 @@ pub(crate) struct Measured {
     /// deliveries that were already waiting count.
     hand_overs: Vec<Duration>,
     cpu: Option<Cpu>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: AuditVerdict,
 }
 
 pub(crate) fn ms(time: Duration) -> SheetCell {
@@ -169,7 +169,7 @@ pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> SheetCell {
 
 impl Measured {
     pub(crate) fn times(&self) -> Vec<SheetCell> {
-        let Scenario { name, deliveries, orders, workers, task, .. } = self.scenario;
+        let BenchScenario { name, deliveries, orders, workers, task, .. } = self.scenario;
         let none = || SheetCell::none("–");
         let each = |cpu: Duration| {
             let each = cpu.as_secs_f64() * 1e3 / f64::from(deliveries);
@@ -205,7 +205,7 @@ impl Measured {
             let each = count / f64::from(self.scenario.deliveries);
             SheetCell::number(each, format!("{each:.3}"))
         };
-        let Verdict { ran_ahead, overlaps, lost, repeated } = &self.verdict;
+        let AuditVerdict { ran_ahead, overlaps, lost, repeated } = &self.verdict;
         vec![
             SheetCell::text(self.scenario.name),
             each(self.reading.write_units),
@@ -249,7 +249,7 @@ impl Handler for Task {
 }
 
 /// Runs `scenario` on engines that are started for it.
-pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measured> {
+pub(crate) async fn run(scenario: BenchScenario, distance: Distance) -> Result<Measured> {
     let control = control(&scenario).await;
     // The engines run on threads of their own, so that their processor time is measured
     // separately.
@@ -266,7 +266,7 @@ pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measur
     // The workers run on one thread, as in a function. With more threads, the figures would
     // include the time for waking them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let world = World { scenario, engines, account, threads, meter: Arc::default() };
+    let world = BenchWorld { scenario, engines, account, threads, meter: Arc::default() };
     // tokio panics if a runtime is dropped inside another.
     tokio::task::block_in_place(|| {
         let measured = runtime.block_on(world.measure(control));
@@ -277,15 +277,15 @@ pub(crate) async fn run(scenario: Scenario, distance: Distance) -> Result<Measur
     })
 }
 
-struct World {
-    scenario: Scenario,
+struct BenchWorld {
+    scenario: BenchScenario,
     engines: Engines,
     account: Account,
     threads: EngineThreads,
     meter: Arc<Meter>,
 }
 
-impl World {
+impl BenchWorld {
     /// Returns new clients. They are already connected, as a function's are after its
     /// initialisation.
     async fn connect(&self) -> Result<Parts> {
@@ -313,7 +313,7 @@ impl World {
             Arc::new(Quiet),
         );
         let worker = Worker::new(drainer, parts.queue, Env::system());
-        let function = Function::Here(Box::new(worker));
+        let function = LocalFunction::Here(Box::new(worker));
         let source = EventSource::of(&self.account, self.engines.config().queue_url, function, FUNCTION_TIMEOUT);
         source.connect().await?;
         Ok(source)
@@ -359,7 +359,7 @@ impl World {
             reading: self.meter.reading() - counted_before,
             hand_overs: hand_overs(&runs),
             cpu,
-            verdict: Verdict::of(&sent, &runs, &BTreeSet::new()),
+            verdict: AuditVerdict::of(&sent, &runs, &BTreeSet::new()),
         })
     }
 
@@ -397,7 +397,7 @@ fn incoming(number: u32, orders: u32) -> Result<Incoming> {
     })
 }
 
-async fn control(scenario: &Scenario) -> Duration {
+async fn control(scenario: &BenchScenario) -> Duration {
     let env = Env::system();
     let mut orders = JoinSet::new();
     let began = env.monotonic();
@@ -425,8 +425,8 @@ async fn control(scenario: &Scenario) -> Duration {
     env.monotonic() - began
 }
 
-fn hand_overs(runs: &[Run]) -> Vec<Duration> {
-    let mut by_order: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+fn hand_overs(runs: &[LoggedRun]) -> Vec<Duration> {
+    let mut by_order: BTreeMap<&EntityKey, Vec<&LoggedRun>> = BTreeMap::new();
     for run in runs {
         by_order.entry(&run.entity).or_default().push(run);
     }

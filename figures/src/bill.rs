@@ -6,18 +6,39 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+use webhook_serializer::{
+    config::SWEEP_ROWS,
+    protocol::budget,
+    sources::REFRESH,
+    telemetry::{Metric, Scope},
+};
 
 use crate::{
     scaling::limit,
     sheet::{FiguresReport, Sheet, SheetCell},
 };
 
-/// The number of metrics that the template's alarms watch, because an alarm is billed by its
+/// The alarms and the dashboard.
+const OBSERVABILITY: &str = include_str!("../../templates/observability.yaml");
+
+/// Returns the number of metrics that the template's alarms watch, because an alarm is billed by its
 /// metrics. Each source adds one alarm with one metric.
-pub const ALARMED_METRICS: f64 = 22.0;
-/// The number of Logs Insights queries that the dashboard runs each time it is opened.
-const DASHBOARD_QUERIES: f64 = 5.0;
+pub fn alarmed_metrics() -> f64 {
+    OBSERVABILITY.matches(" MetricName: ").count() as f64
+}
+
+/// Returns the number of Logs Insights queries that the dashboard runs each time it is opened.
+fn dashboard_queries() -> f64 {
+    OBSERVABILITY.matches(r#""type": "log""#).count() as f64
+}
+
+/// Returns the number of metrics that are always published, without detailed metrics. Each source adds one.
+/// `Deferred` has a value only during an outage: a day of one costs a cent.
+fn metrics() -> f64 {
+    let counted = |metric: &&Metric| metric.scope() == Scope::Overall && **metric != Metric::Deferred;
+    Metric::ALL.iter().filter(counted).count() as f64
+}
+
 /// The hours of logs that the dashboard reads in a month. It is opened once a day and shows
 /// three hours.
 const DASHBOARD_HOURS: f64 = DAYS * 3.0;
@@ -53,8 +74,6 @@ const LAMBDA_LINES: [&str; 2] = [
 ];
 /// The lines `swept` and `job done`, once a minute.
 const SWEEP_LOG_BYTES: f64 = 480.0;
-/// The metrics that are always published, without detailed metrics. Each source adds one.
-const METRICS: f64 = 9.0;
 /// The minutes after which DynamoDB asks KMS for a table's key again, on each connection that
 /// it serves:
 /// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/encryption.howitworks.html>
@@ -98,7 +117,7 @@ fn free(unit: &str) -> f64 {
 
 /// The kind of place where the sources document is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Document {
+enum BilledDocument {
     /// A Standard parameter of Parameter Store
     Parameter,
     /// An Advanced parameter
@@ -133,7 +152,7 @@ pub struct Load {
     own_key: bool,
     /// Where the sources document is
     #[arg(long, value_enum, default_value = "parameter")]
-    document: Document,
+    document: BilledDocument,
     /// True if a burst's wake-ups are received one by one, by workers that run at the same time.
     #[arg(skip)]
     is_apart: bool,
@@ -176,7 +195,7 @@ impl WakeUps {
 }
 
 #[derive(Debug, Clone)]
-struct Item {
+struct BillItem {
     name: &'static str,
     count: f64,
     unit: &'static str,
@@ -187,7 +206,7 @@ struct Item {
     is_observation: bool,
 }
 
-impl Item {
+impl BillItem {
     fn new(name: &'static str, count: f64, unit: &'static str, price: f64) -> Self {
         Self { name, count, unit, dollars: count * price, free: 0.0, is_observation: false }
     }
@@ -197,22 +216,22 @@ impl Item {
     }
 }
 
-fn function(name: &'static str, invocations: f64, ms_each: f64) -> [Item; 2] {
+fn function(name: &'static str, invocations: f64, ms_each: f64) -> [BillItem; 2] {
     let seconds = invocations * ms_each / 1000.0 * MEMORY_GB;
     [
-        Item::new(name, invocations, "invocations", price::INVOCATION),
-        Item::new("  its time", seconds, "GB-s", price::GB_SECOND),
+        BillItem::new(name, invocations, "invocations", price::INVOCATION),
+        BillItem::new("  its time", seconds, "GB-s", price::GB_SECOND),
     ]
 }
 
 #[derive(Debug, Clone)]
 struct Bill {
     design: &'static str,
-    items: Vec<Item>,
+    items: Vec<BillItem>,
 }
 
 impl Bill {
-    fn new(design: &'static str, mut items: Vec<Item>) -> Self {
+    fn new(design: &'static str, mut items: Vec<BillItem>) -> Self {
         let mut used: BTreeMap<&str, f64> = BTreeMap::new();
         for item in items.iter_mut().filter(|item| item.count > 0.0) {
             let used = used.entry(item.unit).or_default();
@@ -274,7 +293,7 @@ impl Load {
     /// in each handler start.
     pub(crate) fn each_second(per_second: f64, burst: f64, handler_ms: f64) -> Self {
         let per_day = per_second * 86_400.0;
-        let document = Document::Parameter;
+        let document = BilledDocument::Parameter;
         let is_apart = false;
         Self { per_day, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false, document, is_apart }
     }
@@ -333,30 +352,32 @@ impl Load {
         ROW_KB + self.body_kb * COMPRESSION
     }
 
-    fn front_door(&self) -> Item {
-        Item::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
+    fn front_door(&self) -> BillItem {
+        BillItem::new("front door: Function URL", self.deliveries(), "URL requests", 0.0)
     }
 
     /// Returns the cost of reading the sources. Each instance of a function reads them at most
     /// once a minute, and only while it runs.
-    fn sources_read(&self, ingest_ms: f64, invocations: f64, ms_each: f64) -> Vec<Item> {
+    fn sources_read(&self, ingest_ms: f64, invocations: f64, ms_each: f64) -> Vec<BillItem> {
         let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
         let by = |invocations: f64, ms_each: f64| (readings * instances(invocations, ms_each)).min(invocations);
         let reads = by(self.deliveries(), ingest_ms) + by(invocations, ms_each);
-        let mut items = vec![Item::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)];
+        let mut items = vec![BillItem::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)];
         match self.document {
-            Document::Parameter => {}
-            Document::Advanced => items.push(Item::new("Advanced parameter", 1.0, "parameters", price::ADVANCED_MONTH)),
-            Document::Secret => items.extend([
-                Item::new("Secrets Manager", 1.0, "secrets", price::SECRET_MONTH),
-                Item::new("  its reads", reads, "secret reads", price::SECRET_READ),
+            BilledDocument::Parameter => {}
+            BilledDocument::Advanced => {
+                items.push(BillItem::new("Advanced parameter", 1.0, "parameters", price::ADVANCED_MONTH))
+            }
+            BilledDocument::Secret => items.extend([
+                BillItem::new("Secrets Manager", 1.0, "secrets", price::SECRET_MONTH),
+                BillItem::new("  its reads", reads, "secret reads", price::SECRET_READ),
             ]),
         }
         items
     }
 
     /// Returns the cost of the user's own KMS key for the tables, if there is one.
-    fn table_key(&self) -> Vec<Item> {
+    fn table_key(&self) -> Vec<BillItem> {
         if !self.own_key {
             return Vec::new();
         }
@@ -366,8 +387,8 @@ impl Load {
         let connections =
             asked(self.deliveries(), INGEST_MS) + asked(invocations, ms_each) + asked(MINUTES, SCHEDULER_MS);
         vec![
-            Item::new("KMS, tables", TABLES * connections, "key requests", price::KEY_REQUEST),
-            Item::new("KMS, the tables' key", 1.0, "keys", price::KEY_MONTH),
+            BillItem::new("KMS, tables", TABLES * connections, "key requests", price::KEY_REQUEST),
+            BillItem::new("KMS, the tables' key", 1.0, "keys", price::KEY_MONTH),
         ]
     }
 
@@ -386,30 +407,30 @@ impl Load {
         let invocations = self.deliveries() + worker_invocations + MINUTES;
         let log_bytes = self.deliveries() * LOG_BYTES + MINUTES * SWEEP_LOG_BYTES + invocations * lambda_log_bytes();
         let log_gb = log_bytes / 1e9;
-        let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * DASHBOARD_QUERIES;
+        let scanned_gb = log_gb / (DAYS * 24.0) * DASHBOARD_HOURS * dashboard_queries();
         let mut items = vec![self.front_door()];
         items.extend(function("ingest", self.deliveries(), INGEST_MS));
         items.extend(function("worker", worker_invocations, worker_ms_each));
         items.extend(function("scheduler", MINUTES, SCHEDULER_MS));
         items.extend([
-            Item::new("table writes", writes, "write units", price::WRITE_UNIT),
-            Item::new("table reads", reads, "read units", price::READ_UNIT),
-            Item::new("sweep's ticks", MINUTES * tick_writes, "write units", price::WRITE_UNIT),
-            Item::new("  its rows", MINUTES * tick_reads, "read units", price::READ_UNIT),
-            Item::new("sweep", sweep_reads, "read units", price::READ_UNIT),
-            Item::new("storage", gb, "table GB", price::TABLE_GB_MONTH),
-            Item::new("backups", gb, "backup GB", price::BACKUP_GB_MONTH),
-            Item::new("queue", self.bursts() * self.wake_ups().requests(), "queue requests", price::SQS_REQUEST),
+            BillItem::new("table writes", writes, "write units", price::WRITE_UNIT),
+            BillItem::new("table reads", reads, "read units", price::READ_UNIT),
+            BillItem::new("sweep's ticks", MINUTES * tick_writes, "write units", price::WRITE_UNIT),
+            BillItem::new("  its rows", MINUTES * tick_reads, "read units", price::READ_UNIT),
+            BillItem::new("sweep", sweep_reads, "read units", price::READ_UNIT),
+            BillItem::new("storage", gb, "table GB", price::TABLE_GB_MONTH),
+            BillItem::new("backups", gb, "backup GB", price::BACKUP_GB_MONTH),
+            BillItem::new("queue", self.bursts() * self.wake_ups().requests(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
         ]);
         items.extend(self.sources_read(INGEST_MS, worker_invocations, worker_ms_each));
         items.extend(self.table_key());
         items.extend([
-            Item::observation("logs", log_gb, "log GB", price::LOG_GB),
-            Item::observation("metrics", METRICS + self.sources, "metrics", price::METRIC_MONTH),
-            Item::observation("alarms", ALARMED_METRICS + self.sources, "alarms", price::ALARM_MONTH),
-            Item::observation("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
-            Item::observation("  its log queries", scanned_gb, "log GB", price::LOG_SCAN_GB),
+            BillItem::observation("logs", log_gb, "log GB", price::LOG_GB),
+            BillItem::observation("metrics", metrics() + self.sources, "metrics", price::METRIC_MONTH),
+            BillItem::observation("alarms", alarmed_metrics() + self.sources, "alarms", price::ALARM_MONTH),
+            BillItem::observation("dashboard", 1.0, "dashboards", price::DASHBOARD_MONTH),
+            BillItem::observation("  its log queries", scanned_gb, "log GB", price::LOG_SCAN_GB),
         ]);
         Bill::new("this project", items)
     }
@@ -422,13 +443,13 @@ impl Load {
     /// written twice and read once.
     fn fifo_idempotent(&self) -> Bill {
         let rows = vec![
-            Item::new("idempotency writes", 2.0 * self.deliveries(), "write units", price::WRITE_UNIT),
-            Item::new("idempotency reads", self.deliveries(), "read units", price::READ_UNIT),
+            BillItem::new("idempotency writes", 2.0 * self.deliveries(), "write units", price::WRITE_UNIT),
+            BillItem::new("idempotency reads", self.deliveries(), "read units", price::READ_UNIT),
         ];
         self.fifo_with("SQS FIFO + idempotency table", rows, 6.0)
     }
 
-    fn fifo_with(&self, design: &'static str, more: Vec<Item>, more_ms: f64) -> Bill {
+    fn fifo_with(&self, design: &'static str, more: Vec<BillItem>, more_ms: f64) -> Bill {
         // SQS bills each 64 KB as a request; a batch is received and deleted together.
         let chunks = (self.body_kb / 64.0).ceil().max(1.0);
         let batch = self.burst.clamp(1.0, 10.0);
@@ -439,7 +460,7 @@ impl Load {
         items.extend(function("ingest", self.deliveries(), ingest_ms));
         items.extend(function("worker", batches, batch_ms));
         let requests = self.deliveries() * chunks + 2.0 * batches;
-        items.push(Item::new("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
+        items.push(BillItem::new("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
         items.push(idle_receives(price::SQS_FIFO_REQUEST));
         items.extend(more);
         items.extend(self.sources_read(ingest_ms, batches, batch_ms));
@@ -525,8 +546,8 @@ fn instances(invocations: f64, ms_each: f64) -> f64 {
     (invocations * ms_each / (MINUTES * 60_000.0)).ceil()
 }
 
-fn idle_receives(price: f64) -> Item {
-    Item::new("queue, idle receives", IDLE_RECEIVES_PER_MINUTE * MINUTES, "queue requests", price)
+fn idle_receives(price: f64) -> BillItem {
+    BillItem::new("queue, idle receives", IDLE_RECEIVES_PER_MINUTE * MINUTES, "queue requests", price)
 }
 
 fn dollars(amount: f64) -> String {

@@ -54,6 +54,7 @@ pub fn report() -> FiguresReport {
 mod tests {
     use super::*;
 
+    /// Promise: what a flood costs.
     #[test]
     fn deploying_page_contains_the_current_report() {
         let page = include_str!("../../docs/deploying.md");

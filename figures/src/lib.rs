@@ -3,6 +3,9 @@
 
 pub mod bill;
 pub mod flood;
+#[cfg(test)]
+#[path = "../../tests/src/made.rs"]
+mod made;
 mod peak;
 pub mod scaling;
 pub mod sheet;

@@ -12,7 +12,7 @@ const TENFOLD: f64 = 10.0;
 
 /// A deployment and its usual rate of webhooks.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Stack {
+pub(crate) struct PeakStack {
     /// The rate before the peak, in webhooks a second.
     pub(crate) usual: f64,
     /// The template's parameter `WorkerConcurrency`.
@@ -25,7 +25,7 @@ pub(crate) struct Stack {
 
 /// The result of the simulated hour.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct PeakOutcome {
     pub(crate) sent: f64,
     pub(crate) refused: f64,
     /// The webhooks that a table did not accept. They were answered 503, or deferred.
@@ -75,7 +75,7 @@ fn rate(usual: f64, second: usize) -> f64 {
 }
 
 /// Simulates the hour, and then the usual rate until no delivery waits.
-pub(crate) fn simulate(stack: Stack) -> Outcome {
+pub(crate) fn simulate(stack: PeakStack) -> PeakOutcome {
     let load = load(stack.usual);
     let row = load.row_units() as f64;
     let drain = load.drain_units();
@@ -87,7 +87,7 @@ pub(crate) fn simulate(stack: Stack) -> Outcome {
     let mut pollers = limit::FIRST_POLLERS.max(workers(stack.usual, limit::BATCH));
     let mut queue: VecDeque<(usize, f64)> = VecDeque::new();
     let mut waiting = 0.0;
-    let mut outcome = Outcome::default();
+    let mut outcome = PeakOutcome::default();
     for second in 0..HOUR + DAY {
         let sent = rate(stack.usual, second);
         let workers = pollers.min(stack.workers).min(stack.account);
@@ -138,7 +138,7 @@ pub(crate) fn simulate(stack: Stack) -> Outcome {
 mod tests {
     use super::*;
 
-    const AMPLE: Stack = Stack { usual: 1_000.0, workers: 1_000.0, account: 10_000.0, warm: 40_000.0 };
+    const AMPLE: PeakStack = PeakStack { usual: 1_000.0, workers: 1_000.0, account: 10_000.0, warm: 40_000.0 };
 
     #[test]
     fn ample_limits_refuse_no_request() {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn account_limit_of_ten_refuses_half_of_the_requests() {
-        let outcome = simulate(Stack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
+        let outcome = simulate(PeakStack { usual: 10.0, workers: 5.0, account: 10.0, warm: 4_000.0 });
         // Five busy workers leave a concurrency of five for ingest, which then answers 50 of 100
         // requests a second.
         let share = outcome.refused / outcome.sent;
@@ -160,14 +160,14 @@ mod tests {
 
     #[test]
     fn cold_table_refuses_over_half_of_the_burst() {
-        let outcome = simulate(Stack { warm: 4_000.0, ..AMPLE });
+        let outcome = simulate(PeakStack { warm: 4_000.0, ..AMPLE });
         let share = outcome.not_stored / outcome.sent;
         assert!((0.5..0.9).contains(&share), "{share}");
     }
 
     #[test]
     fn few_workers_build_a_backlog() {
-        let outcome = simulate(Stack { usual: 100.0, workers: 5.0, ..AMPLE });
+        let outcome = simulate(PeakStack { usual: 100.0, workers: 5.0, ..AMPLE });
         assert_eq!((outcome.refused, outcome.not_stored), (0.0, 0.0));
         // In the 55 minutes after the ramp, 806 of 1,000 deliveries a second begin to wait.
         assert!((2.6e6..2.8e6).contains(&outcome.most_waiting), "{outcome:?}");

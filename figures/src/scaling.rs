@@ -5,7 +5,7 @@ use webhook_serializer::config::SWEEP_ROWS;
 
 use crate::{
     bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START},
-    peak::{Outcome, Stack, simulate},
+    peak::{PeakOutcome, PeakStack, simulate},
     sheet::{FiguresReport, Sheet, SheetCell},
 };
 
@@ -181,8 +181,8 @@ fn by_stack() -> Sheet {
         (1_000.0, 500.0, 3_000.0, new_table),
         (1_000.0, 500.0, 3_000.0, 30_000.0),
     ] {
-        let Outcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
-            simulate(Stack { usual, workers, account, warm });
+        let PeakOutcome { sent, refused, not_stored, longest_wait, most_waiting, caught_up } =
+            simulate(PeakStack { usual, workers, account, warm });
         let percent = |part: f64| {
             let percent = part / sent * 100.0;
             SheetCell::number(percent, format!("{percent:.0} %"))
@@ -232,6 +232,7 @@ fn number(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::made::check_part;
 
     #[test]
     fn write_units_of_a_burst_are_counted_for_each_table() {
@@ -266,7 +267,7 @@ mod tests {
     #[test]
     fn scaling_page_contains_the_current_report() {
         let page = include_str!("../../docs/scaling.md");
-        assert!(page.contains(&report().text), "put this into docs/scaling.md:\n{}", report().text);
+        check_part("docs/scaling.md", "write units.\n\n```\n", "\n```", &report().text);
         let words = page.split_whitespace().count();
         assert!(words <= 700, "{words} words");
     }

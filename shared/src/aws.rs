@@ -279,6 +279,7 @@ mod tests {
         }
     }
 
+    /// Promise: credentials that expire are renewed.
     #[tokio::test]
     async fn expired_credentials_are_renewed() {
         let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;

@@ -295,6 +295,7 @@ mod tests {
         assert!(refused.starts_with("FUNCTION_TIMEOUT_SECONDS: must be at least 7 s"), "{refused}");
     }
 
+    /// Promise: handler times fit into the worker's.
     #[test]
     fn function_timeout_too_short_for_handler_is_refused() {
         assert_eq!(

@@ -414,32 +414,16 @@ impl Drop for Canceller {
 mod tests {
     use super::*;
     use crate::{
-        protocol::{
-            delivery::Incoming,
-            entity::{DeliveryId, EntityKey, Identity, Sequence, SourceName},
-        },
+        handlers::sample,
+        protocol::{delivery::Incoming, entity::Sequence},
         time::Timestamp,
     };
 
     #[test]
     fn sorting_keeps_deliveries_without_event_time_in_place() {
         let delivery = |place: u64, time: Option<u64>| {
-            let identity = Identity {
-                source: SourceName::parse("shop").unwrap(),
-                delivery_id: DeliveryId::new(place.to_string()),
-                redrive: 0,
-            };
-            let incoming = Incoming {
-                entity: EntityKey::parse("shop/order/1").unwrap(),
-                identity,
-                provider: None,
-                topic: "orders/updated".into(),
-                family: "orders".into(),
-                event_time: time.map(Timestamp::from_secs),
-                received_at: Timestamp::from_secs(1),
-                content_type: None,
-                body: "{}".into(),
-            };
+            let event_time = time.map(Timestamp::from_secs);
+            let incoming = Incoming { event_time, ..sample::incoming(&place.to_string()) };
             Delivery::detached(incoming, Sequence(place))
         };
         let times = [Some(5), None, Some(3), Some(5), Some(1), None, Some(4)];

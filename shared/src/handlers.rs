@@ -26,7 +26,7 @@ pub mod forward;
 pub mod invoke;
 pub mod log;
 #[cfg(test)]
-mod sample;
+pub(crate) mod sample;
 
 use std::{collections::BTreeMap, sync::Arc};
 

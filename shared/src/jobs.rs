@@ -141,7 +141,7 @@ impl Context {
     }
 }
 
-type Function = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
+type JobFunction = dyn Fn(Context) -> BoxFuture<'static, Result<Outcome, JobError>> + Send + Sync;
 
 /// The default length of a job's lease.
 ///
@@ -166,7 +166,7 @@ pub struct Job {
     missed: Missed,
     on_crash: OnCrash,
     always: bool,
-    function: Arc<Function>,
+    function: Arc<JobFunction>,
 }
 
 #[derive(Clone)]
@@ -309,7 +309,7 @@ struct Planned {
     policy: Policy,
     lease: Duration,
     time: Option<Duration>,
-    function: Arc<Function>,
+    function: Arc<JobFunction>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

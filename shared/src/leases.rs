@@ -32,7 +32,7 @@ pub mod wait;
 use std::{sync::Arc, time::Duration};
 
 pub use acquire::UnansweredRequest;
-pub use guard::{Guard, NotCommitted};
+pub use guard::{CommitOutcome, Guard, NotCommitted};
 pub use look::{KeyDisplay, LeaseView, ListedLeases};
 
 use crate::{
@@ -295,8 +295,8 @@ impl Leases {
         let mut guard = self.acquire(key, terms).await?;
         let refused = match guard.work(work).await? {
             Ok((value, writes)) => match guard.commit(writes).await? {
-                Ok(()) => return Ok(value),
-                Err(NotCommitted { guard, .. }) => (guard, RunError::NotCommitted),
+                CommitOutcome::Committed => return Ok(value),
+                CommitOutcome::Refused(NotCommitted { guard, .. }) => (guard, RunError::NotCommitted),
             },
             Err(error) => (guard, RunError::Work(error)),
         };

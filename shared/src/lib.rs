@@ -123,7 +123,7 @@ pub use time::{Clock, Env, Random, Timestamp};
 pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};
 
 // Leases.
-pub use leases::{Guard, LeaseError, Leases, NotCommitted, RunError, Terms};
+pub use leases::{CommitOutcome, Guard, LeaseError, Leases, NotCommitted, RunError, Terms};
 #[doc(inline)]
 pub use protocol::lease::Lease;
 

@@ -345,6 +345,7 @@ mod tests {
         }
     }
 
+    /// Promise: options that a provider lacks, API keys and access tokens are refused.
     #[test]
     fn url_option_is_required_exactly_if_provider_signs_url() {
         let read = |provider: &str, rest: &str| {

@@ -25,6 +25,7 @@ async fn report(outage: Option<Duration>) -> ChaosReport {
     report
 }
 
+/// Promise: no loss; a dead worker's order continues within twenty seconds, whatever `WorkerTimeout` is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_and_frozen_processes_lose_no_delivery() {
     let report = report(None).await;
@@ -35,6 +36,8 @@ async fn killed_and_frozen_processes_lose_no_delivery() {
 }
 
 /// The store is unreachable for ten seconds; the queue is not.
+///
+/// Promise: no deferred delivery is lost or delays other orders.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delivery_deferred_in_an_outage_commits_once() {
     let report = report(Some(Duration::from_secs(10))).await;

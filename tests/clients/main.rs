@@ -66,6 +66,8 @@ async fn uncontended_lease_costs_two_requests() {
     .await;
 }
 
+/// Promise: a lost, late or refused reply at acquire, extend, release or commit is recovered; an uncontended lease is
+/// two requests, in each language.
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_reply_of_each_request_is_recovered() {
     with_each(async |language, mut pair| {
@@ -131,6 +133,8 @@ async fn lease_is_renewed_while_work_runs() {
     .await;
 }
 
+/// Promise: a lost lease is never success in TypeScript or Python either, not even after blocked work; leases decide by
+/// the store's clock.
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_blocks_past_its_lease_is_lost() {
     with_each(async |_, mut pair| {
@@ -251,6 +255,7 @@ impl Handler for Traced {
     }
 }
 
+/// Promise: clients in Rust, TypeScript and Python, and workers, hold an order one at a time, with growing tokens.
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_workers_hold_an_order_one_at_a_time() {
     let times = if tests::not_run::is_thorough() { 250 } else { 20 };

@@ -32,6 +32,7 @@ fn leases(testbed: &TestBed) -> Leases {
     Leases::new(parts.store, "a test").waking(parts.waker)
 }
 
+/// Promise: the TypeScript of the pages runs as printed, from the packed package.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_block_of_each_page_runs_as_printed() {
     let testbed = TestBed::start().await;

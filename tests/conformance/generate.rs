@@ -8,7 +8,7 @@ use webhook_serializer::protocol::{
     table::{Action, Change, Comparison, Condition, Key, Operand, Row, TableName, Value, Write},
 };
 
-use crate::endpoint::is_skipped;
+use crate::{endpoint::is_skipped, random::OperationKind};
 
 /// Few names, so that conditions often meet earlier writes.
 const NAMES: [&str; 5] = ["a", "b", "c", "size", "#:x"];
@@ -54,39 +54,6 @@ pub struct Loose {
     pub place: KeyTemplate,
     pub condition: Condition,
     pub action: Action,
-}
-
-macro_rules! kinds {
-    ($($name:ident),* $(,)?) => {
-        /// An operation of the protocol.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum OperationKind {
-            $($name),*
-        }
-
-        impl OperationKind {
-            pub const ALL: &[OperationKind] = &[$(OperationKind::$name),*];
-        }
-    };
-}
-
-#[rustfmt::skip]
-kinds! {
-    Claim, Put, Void, Acquire, TakeOver, Renew, Settle, SettleAndRelease, ReleaseEmpty, Release, HandOver,
-    MarkHandOver, MarkStart, RequestYield, Follow, ForceRelease, Spill, Park, Fail, Block, Unblock, Hold, Resume,
-    RetryNow, Skip, Rewind, LogAction, LogOutcome, Commit, Forget, Remove, MarkRedrive, Discard, PutPart, RemovePart, KeepForever,
-    ExpireAgain, ExtendRetention, AdvancePosition, ListJob, BeginRestore, EndRestore, ForceAcquire,
-    AdvanceNumbers,
-}
-
-impl OperationKind {
-    /// Returns whether the operation has no condition.
-    pub fn is_unconditional(self) -> bool {
-        matches!(
-            self,
-            OperationKind::PutPart | OperationKind::RemovePart | OperationKind::ListJob | OperationKind::LogAction
-        )
-    }
 }
 
 /// An operation with its random parameters.

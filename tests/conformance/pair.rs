@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
 use crate::endpoint::Dynamo;
 
 /// A table in memory and one in DynamoDB. If they differ, a method returns `Err` with a description.
-pub struct Pair<'a> {
+pub struct TablePair<'a> {
     pub memory: MemoryTable,
     pub dynamo: &'a Dynamo,
     touched: Vec<Key>,
@@ -37,7 +37,7 @@ fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
     rows
 }
 
-impl<'a> Pair<'a> {
+impl<'a> TablePair<'a> {
     pub fn new(dynamo: &'a Dynamo) -> Self {
         Self { memory: MemoryTable::new(), dynamo, touched: Vec::new() }
     }

@@ -46,9 +46,10 @@ use webhook_serializer::{
 
 use crate::{
     endpoint::{Dynamo, START, is_skipped, on_dynamodb, times},
-    generate::{CaseNames, CaseStep, KeyTemplate, Loose, OperationKind, RandomOperation, step},
-    pair::Pair,
+    generate::{CaseNames, CaseStep, KeyTemplate, Loose, RandomOperation, step},
+    pair::TablePair,
 };
+pub use acts::OperationKind;
 
 enum Last {
     Nothing,
@@ -57,12 +58,12 @@ enum Last {
 }
 
 /// The numbers of landed and refused writes of each operation.
-type Landed = BTreeMap<Option<OperationKind>, (u32, u32)>;
+type LandedCounts = BTreeMap<Option<OperationKind>, (u32, u32)>;
 
 /// One case, and what it has seen so far.
 struct RandomCase<'a> {
     number: u64,
-    pair: Pair<'a>,
+    pair: TablePair<'a>,
     names: CaseNames,
     now: Timestamp,
     drawn: u128,
@@ -81,7 +82,7 @@ struct RandomCase<'a> {
     last: Last,
     has_tokens: bool,
     doing: Option<OperationKind>,
-    landed: Landed,
+    landed: LandedCounts,
 }
 
 fn pick<T: Clone>(met: &[T], back: usize) -> Option<T> {
@@ -95,7 +96,7 @@ impl<'a> RandomCase<'a> {
         let case = format!("case{number}");
         Self {
             number,
-            pair: Pair::new(dynamo),
+            pair: TablePair::new(dynamo),
             names: CaseNames { effects: dynamo.effects.clone(), case },
             now: START,
             drawn: 0,
@@ -112,7 +113,7 @@ impl<'a> RandomCase<'a> {
             last: Last::Nothing,
             has_tokens: !is_skipped("client-tokens"),
             doing: None,
-            landed: Landed::new(),
+            landed: LandedCounts::new(),
         }
     }
 
@@ -326,7 +327,7 @@ fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
     }
 }
 
-async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<Landed>) -> Result<(), String> {
+async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<LandedCounts>) -> Result<(), String> {
     let mut case = RandomCase::new(dynamo);
     for (number, step) in steps.iter().enumerate() {
         case.step(step).await.map_err(|difference| format!("step {number}, {step:?}:\n{difference}"))?;

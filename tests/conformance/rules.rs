@@ -16,7 +16,7 @@ use webhook_serializer::protocol::{
 use crate::{
     endpoint::{is_skipped, on_dynamodb, skipped},
     generate::{NULL, TWO_ABSENT, TYPES, has_order},
-    pair::Pair,
+    pair::TablePair,
 };
 
 /// A table, with names that only one rule uses.
@@ -68,14 +68,14 @@ impl RuleFixture<'_> {
     }
 }
 
-type Rule = for<'a> fn(&'a RuleFixture<'a>) -> BoxFuture<'a, ()>;
+type RuleCheck = for<'a> fn(&'a RuleFixture<'a>) -> BoxFuture<'a, ()>;
 
 macro_rules! rules {
     ($($rule:ident),* $(,)?) => { [$((stringify!($rule), |fixture| Box::pin($rule(fixture)))),*] };
 }
 
 /// The rules by name. `CONFORMANCE_SKIP` takes these names, with hyphens.
-const RULES: [(&str, Rule); 22] = rules![
+const RULES: [(&str, RuleCheck); 22] = rules![
     refusal_returns_the_row,
     update_returns_the_new_row,
     changes_see_the_row_before_the_update,
@@ -171,7 +171,7 @@ fn memory_table_and_dynamodb_compare_values_alike() {
         Value::M([("a".to_owned(), Value::N(1))].into()),
     ];
     on_dynamodb(|runtime, dynamo| {
-        let mut pair = Pair::new(dynamo);
+        let mut pair = TablePair::new(dynamo);
         let key = Key::named(dynamo.effects.as_str(), "effect", "compared");
         for left in [None].into_iter().chain(values.clone().map(Some)) {
             for right in [None].into_iter().chain(values.clone().map(Some)) {

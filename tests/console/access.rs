@@ -35,6 +35,7 @@ async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)]
     sender.request(method, path, &headers, body.as_bytes().to_vec()).await.expect("it answers")
 }
 
+/// Promise: the console refuses requests without its token or from other pages, and explains failures.
 #[tokio::test(flavor = "multi_thread")]
 async fn console_refuses_requests_without_its_token_or_of_foreign_hosts() {
     let shop = Shop::open(Duration::ZERO).await;

@@ -7,6 +7,7 @@ use tests::{browser::key, shop::Shop};
 
 use crate::browser;
 
+/// Promise: the console mends parked and blocked deliveries, and hides what `show` hides.
 #[tokio::test(flavor = "multi_thread")]
 async fn parked_delivery_is_redriven_by_a_click() {
     let Some(browser) = browser().await else { return };
@@ -93,6 +94,7 @@ async fn console_redacts_personal_data_until_requested() {
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
+/// Promise: keyboard, dark and light, phone, landmarks and names for screen readers.
 #[tokio::test(flavor = "multi_thread")]
 async fn keyboard_alone_finds_order_and_redrives_delivery() {
     let Some(browser) = browser().await else { return };

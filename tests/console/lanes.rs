@@ -10,6 +10,7 @@ use webhook_serializer::telemetry::Quiet;
 
 use crate::browser;
 
+/// Promise: the console shows live lanes, at most 200 of 10,000 orders, and its address is printed.
 #[tokio::test(flavor = "multi_thread")]
 async fn lanes_show_arriving_orders_and_outcomes() {
     let Some(browser) = browser().await else { return };

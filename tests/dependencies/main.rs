@@ -53,6 +53,7 @@ fn impure_dependencies_of_protocol(features: &str, target: &str) -> BTreeSet<Str
     names.filter(|name| IMPURE.contains(name) || name.starts_with("aws-")).map(str::to_owned).collect()
 }
 
+/// Promise: no function contains an emulator.
 #[test]
 fn no_function_depends_on_crates_for_local_runs() {
     for function in FUNCTIONS {
@@ -83,6 +84,8 @@ fn functions_do_not_depend_on_unused_time_crates() {
 }
 
 /// Traces are off by default, and no other package of the build turns them on: `docs/traces.md`.
+///
+/// Promise: functions contain tracing only if built with it.
 #[test]
 fn tracing_crates_are_absent_by_default() {
     for package in ["opentelemetry", "opentelemetry_sdk", "opentelemetry-otlp", "prost"] {

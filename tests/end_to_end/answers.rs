@@ -75,6 +75,9 @@ async fn total(testbed: &TestBed, order: &str) -> Option<u64> {
 }
 
 /// A function that only counts, without ids or tokens, alone and in groups.
+///
+/// Promise: DynamoDB writes in an answer, from any language, land once with the settle; a mistake is named, and writes
+/// nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_writes_land_once_with_the_settle() {
     let url = serve(|event| {

@@ -4,14 +4,15 @@ use std::{path::Path, process::Command};
 
 use tests::{prelude::*, settle_counter::SettleCounter, testbed::SOURCES};
 
-type Headers = Vec<(String, String)>;
+type HeaderList = Vec<(String, String)>;
 
+/// Promise: 401, 404, 405, 415.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_request_is_refused_and_stores_nothing() {
     let deployment = LocalDeployment::start(SOURCES).await;
     let now = deployment.env.now();
     let good = signed(&deployment.sources, "test", "1", update("7"), now);
-    let with = |name: &str, value: Option<&str>| -> Headers {
+    let with = |name: &str, value: Option<&str>| -> HeaderList {
         let others = good.headers.iter().filter(|(held, _)| held != name).cloned();
         others.chain(value.map(|value| (name.to_owned(), value.to_owned()))).collect()
     };
@@ -22,7 +23,7 @@ async fn invalid_request_is_refused_and_stores_nothing() {
     let others_signature = other.headers.iter().find(|(name, _)| name == "webhook-signature").expect("it is signed");
     let path = "/webhooks/test";
     let twice = [others_signature].into_iter().chain(&good.headers).cloned().collect();
-    let cases: [(&str, &str, &str, Headers, u16); 17] = [
+    let cases: [(&str, &str, &str, HeaderList, u16); 17] = [
         ("unknown source", "POST", "/webhooks/nobody", good.headers.clone(), 404),
         ("no source", "POST", "/webhooks/", good.headers.clone(), 404),
         ("another path", "POST", "/", good.headers.clone(), 404),
@@ -62,6 +63,7 @@ async fn invalid_request_is_refused_and_stores_nothing() {
     deployment.local.stop().await.expect("nothing had failed");
 }
 
+/// Promise: a delivery without an order is parked under `<source>/unrouted`.
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_without_an_order_is_parked_as_unrouted() {
     let settled = SettleCounter::default();

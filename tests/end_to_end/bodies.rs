@@ -37,6 +37,8 @@ async fn append_to_a_jobs_key_is_refused() {
 }
 
 /// The body takes eighteen rows. Runs in memory, because a debug build may exceed a sender's patience.
+///
+/// Promise: bodies of 6 MB arrive unchanged; larger ones are refused, at ingest and by appends.
 #[tokio::test(start_paused = true)]
 async fn six_incompressible_megabytes_reach_handler_unchanged() {
     let world = TestWorld::new();
@@ -62,6 +64,7 @@ async fn six_incompressible_megabytes_reach_handler_unchanged() {
     assert_eq!(ingest.answer(&request(&body)).await.status_code, 413);
 }
 
+/// Promise: 400, 413.
 #[tokio::test(start_paused = true)]
 async fn body_is_accepted_as_text_or_base64() {
     let world = TestWorld::new();
@@ -136,6 +139,8 @@ fn order_of_a_megabyte(id: u64) -> (String, Vec<u64>) {
 }
 
 /// Like the smallest order, it costs two writes and one wake-up.
+///
+/// Promise: a megabyte costs no more requests; ids above 2^53 are exact.
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_of_a_megabyte_costs_no_additional_request() {
     #[derive(Deserialize)]

@@ -109,6 +109,7 @@ fn costs(write_units: u64, writes: u64, read_units: u64, reads: u64) -> Reading 
     Reading { write_units, writes, read_units, reads, ..Reading::default() }
 }
 
+/// Promise: a delivery costs B + 3 write units and one send, in a backlog B + 2.
 #[tokio::test]
 async fn one_delivery_costs_five_table_requests() {
     let scale = Scale::start().await;
@@ -396,6 +397,8 @@ async fn following_an_exclusive_lease_costs_few_requests() {
 }
 
 /// Each call takes 100 ms, so the elapsed time counts the sequential calls.
+///
+/// Promise: two round trips to accept, one write to hand over.
 #[tokio::test(start_paused = true)]
 async fn ingest_takes_two_sequential_round_trips() {
     const LATENCY: Duration = Duration::from_millis(100);

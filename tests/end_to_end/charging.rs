@@ -105,6 +105,8 @@ async fn row_keeps_first_200_bytes_of_handler_error() {
 }
 
 /// The first holder may have died before the start; starts after that are recorded.
+///
+/// Promise: a delivery's first dead worker counts no attempt; at its limit the delivery is parked or blocks.
 #[tokio::test(start_paused = true)]
 async fn delivery_that_kills_every_worker_is_parked() {
     let world = TestWorld::with("test/a", ["1"]).await;
@@ -139,6 +141,7 @@ async fn repeated_worker_deaths_before_start_block_the_order() {
     assert_eq!(world.applied(), ["1"]);
 }
 
+/// Promise: versions run side by side; a row of a newer format is refused.
 #[tokio::test(start_paused = true)]
 async fn row_of_a_newer_format_is_never_changed() {
     let world = TestWorld::with("test/a", ["1"]).await;

@@ -87,6 +87,7 @@ async fn lease_of_dead_holder_is_taken_over_despite_wrong_clocks() {
     }
 }
 
+/// Promise: if a process's clock is wrong, its first lease costs a third request.
 #[tokio::test(start_paused = true)]
 async fn only_first_lease_by_wrong_clock_costs_third_request() {
     for (ahead, first, phase) in

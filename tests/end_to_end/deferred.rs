@@ -76,6 +76,8 @@ fn recording() -> (Handled, impl Handler + Clone) {
     (handled, handler)
 }
 
+/// Promise: `on_outage` and the provider's default decide whether a delivery is deferred. Such a delivery is answered
+/// 202 (Adobe Commerce: 200), and applied once, marked as deferred. If it was stored before, it is a repeat.
 #[tokio::test(start_paused = true)]
 async fn deferred_delivery_is_applied_once_after_an_outage() {
     for fault in outages() {
@@ -192,6 +194,7 @@ async fn deferred_delivery_appended_twice_is_applied_once() {
     assert_eq!(ends, [Settlement::Applied, Settlement::Repeat]);
 }
 
+/// Promise: a deferred delivery's message is deleted only after its append or a fresh message.
 #[tokio::test(start_paused = true)]
 async fn deferred_message_is_deleted_only_after_being_replaced() {
     let mut world = out_until(HOUR, |_| Fault::Silent);

@@ -30,9 +30,9 @@ async fn parked(world: &TestWorld, order: &str) -> Vec<String> {
     parked.into_iter().map(|parked| parked.error).collect()
 }
 
-type Answer = fn() -> Outcome;
+type DestinationAnswer = fn() -> Outcome;
 
-const DOWN: [Answer; 3] = [
+const DOWN: [DestinationAnswer; 3] = [
     || Outcome::unavailable("connection refused"),
     || Outcome::unanswered("no answer within 9.9 s"),
     || Outcome::not_now("the function is throttled"),
@@ -40,7 +40,7 @@ const DOWN: [Answer; 3] = [
 
 /// Returns a handler that takes a second. Until `back`, it gives `answer` for the source `shop` and counts
 /// these starts.
-fn down_until(back: Duration, answer: Answer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
+fn down_until(back: Duration, answer: DestinationAnswer, starts: &Arc<AtomicUsize>) -> impl Handler + Clone {
     let starts = starts.clone();
     Scripted(move |delivery: &Delivery, context: &Context| {
         let env = context.env().clone();
@@ -83,6 +83,8 @@ async fn work_and_die(world: &TestWorld, processes: &[impl Fn() -> Drainer], die
     .await;
 }
 
+/// Promise: hours of an unavailable destination park nothing; each class has its own limit; a lost wake-up stalls
+/// nothing.
 #[tokio::test(start_paused = true)]
 async fn three_minute_destination_outage_parks_no_delivery() {
     for answer in DOWN {
@@ -341,7 +343,7 @@ async fn later_claim_replaces_a_lost_retry_wake_up() {
 /// of the outage.
 #[tokio::test(start_paused = true)]
 async fn retry_command_prolongs_no_wait_during_outage() {
-    let asks: [Answer; 2] = [
+    let asks: [DestinationAnswer; 2] = [
         || Outcome::Unavailable { after: Some(HOUR), error: "503 with Retry-After".into() },
         || Outcome::NotNow { after: Some(HOUR), error: "429 with Retry-After".into() },
     ];

@@ -32,6 +32,7 @@ async fn handled() -> TestWorld {
     world
 }
 
+/// Promise: `erase` deletes an order's data only; webhooks sent again keep their `webhook-id`.
 #[tokio::test(start_paused = true)]
 async fn erase_removes_one_order_only() {
     let world = handled().await;
@@ -112,6 +113,7 @@ async fn webhook_sent_again_after_erase_keeps_webhook_id() {
     assert_eq!((ids.len(), &ids[0]), (2, &ids[1]));
 }
 
+/// Promise: `erase` refuses while a delivery waits or runs; what arrives meanwhile stays.
 #[tokio::test(start_paused = true)]
 async fn order_with_lease_or_waiting_delivery_is_not_erased() {
     let world = handled().await;

@@ -16,6 +16,8 @@ async fn append(world: &TestWorld, id: &str, happened: u64, body: &str) {
 
 /// Each write in turn lands and loses its reply. Two deliveries are sent twice, and the last delivery is
 /// older than the one before it.
+///
+/// Promise: `Outcome::Commit`: at most 99 writes and the settle, or none; none to the serializer's own tables.
 #[tokio::test(start_paused = true)]
 async fn example_totals_are_correct_despite_lost_replies() {
     for lost in 1..=24 {

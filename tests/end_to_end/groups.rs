@@ -23,6 +23,7 @@ fn once(ids: &[&str]) -> Vec<(String, u64)> {
     ids.iter().map(|id| ((*id).to_owned(), 1)).collect()
 }
 
+/// Promise: a group runs in one start and commits in one write; after a failure, its deliveries are tried singly.
 #[tokio::test(start_paused = true)]
 async fn group_is_handled_in_one_start_and_commit() {
     let world = world("deliver = { up_to = 4 }");
@@ -49,6 +50,8 @@ async fn group_logs_every_delivery_but_only_one_duration() {
 }
 
 /// JSON doubles each quote, and base64 lengthens other bytes by a third.
+///
+/// Promise: a group has at most 5 MiB of bodies as JSON, so its event fits; a single one of 6 MB or more is parked.
 #[tokio::test(start_paused = true)]
 async fn group_ends_before_its_json_exceeds_five_mib() {
     const MIB: usize = 1024 * 1024;
@@ -151,6 +154,7 @@ async fn group_ends_before_a_repeat() {
     assert_eq!(world.settlements(KEY).await, [Applied, Applied, Repeat, Applied, Repeat, Applied]);
 }
 
+/// Promise: `latest` handles a family's newest; redriven or deferred deliveries supersede none.
 #[tokio::test(start_paused = true)]
 async fn newest_delivery_supersedes_all_waiting_under_policy_latest() {
     let world = world("deliver = 'latest'");
@@ -253,6 +257,8 @@ async fn redriven_delivery_supersedes_no_newer_delivery() {
 }
 
 /// Three deliveries that arrive within the linger share one start. A full group is not delayed.
+///
+/// Promise: linger waits, unless a group is full; without `handle_all`, no worker starts for groups.
 #[tokio::test(start_paused = true)]
 async fn wake_up_skips_linger_if_group_is_full() {
     let world = world("deliver = { up_to = 3 }\nlinger = '2s'");
@@ -309,6 +315,7 @@ async fn wake_up_skips_linger_while_deliveries_start_singly() {
     assert_eq!(world.messages.delays(), [Duration::from_secs(2), Duration::ZERO]);
 }
 
+/// Promise: stale deliveries are skipped, unless of equal or no time, or redriven; sorting by time is stable.
 #[tokio::test(start_paused = true)]
 async fn stale_delivery_is_superseded() {
     let world = world("stale = 'skip'");

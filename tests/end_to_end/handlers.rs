@@ -4,10 +4,10 @@ use tests::{prelude::*, world::VISIBILITY};
 
 /// A receiver that remembers each order's newest token and refuses older ones.
 #[derive(Clone, Default)]
-struct FencedReceiver(Arc<Mutex<Effects>>);
+struct FencedReceiver(Arc<Mutex<RecordedEffects>>);
 
 #[derive(Clone, Default)]
-struct Effects {
+struct RecordedEffects {
     newest: BTreeMap<EntityKey, FencingToken>,
     taken: Vec<String>,
     refused: Vec<String>,
@@ -15,7 +15,7 @@ struct Effects {
 
 impl FencedReceiver {
     fn take(&self, delivery: &Delivery, token: FencingToken, effect: String) {
-        let Effects { newest, taken, refused } = &mut *self.0.lock().expect("no panic under the lock");
+        let RecordedEffects { newest, taken, refused } = &mut *self.0.lock().expect("no panic under the lock");
         let newest = newest.entry(delivery.entity().clone()).or_insert(token);
         if token < *newest {
             refused.push(effect);
@@ -48,6 +48,7 @@ fn late(receiver: FencedReceiver, goes_on: tokio::sync::watch::Receiver<bool>) -
     })
 }
 
+/// Promise: a receiver that remembers the newest token refuses late effects.
 #[tokio::test(start_paused = true)]
 async fn late_effect_of_timed_out_handler_is_refused() {
     let world = TestWorld::with("test/a", ["late", "next"]).await;
@@ -61,12 +62,14 @@ async fn late_effect_of_timed_out_handler_is_refused() {
     go_on.send_replace(true);
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    let Effects { taken, refused, .. } = receiver.0.lock().unwrap().clone();
+    let RecordedEffects { taken, refused, .. } = receiver.0.lock().unwrap().clone();
     assert_eq!(taken, ["late, attempt 2", "next, attempt 1"]);
     assert_eq!(refused, ["late, attempt 1"]);
 }
 
 /// The commit arrives long after its lease expired and another worker applied both deliveries.
+///
+/// Promise: writes through `commit` land only under the newest token.
 #[tokio::test(start_paused = true)]
 async fn former_holders_commit_after_take_over_does_not_land() {
     let mut world = TestWorld::with("test/a", ["1", "2"]).await;

@@ -103,6 +103,7 @@ async fn endpoint_that_hangs_for_long_delays_no_other_order() {
     assert!(waited.is_short(), "{waited:?}");
 }
 
+/// Promise: isolation: no order delays another while a worker has room.
 #[tokio::test(start_paused = true)]
 async fn ten_backlogged_orders_delay_no_other_order() {
     let waited = others_wait_beside("busy", 10, 30).await;

@@ -19,6 +19,7 @@ use webhook_serializer::{
 
 use self::night::{FUNCTION, MINUTE, Night, Runs, minute, one};
 
+/// Promise: a tick runs once; a run that died starts again, three times in all, or with `OnCrash::Skip` never.
 #[tokio::test(start_paused = true)]
 async fn eight_schedulers_with_skewed_clocks_run_a_tick_once() {
     let night = Night::new();
@@ -237,6 +238,7 @@ async fn unanswered_job_write_runs_no_job_twice() {
     }
 }
 
+/// Promise: a job's commit lands with its tick; lease and run end with the function.
 #[tokio::test(start_paused = true)]
 async fn commit_of_job_lands_with_tick_record() {
     let night = Night::new();
@@ -268,6 +270,7 @@ async fn job_run_fails_if_commits_condition_fails() {
     assert_eq!(night.ending("commit").await, (0, TickOutcome::Failed));
 }
 
+/// Promise: a failure is recorded and not repeated; no job waits for another.
 #[tokio::test(start_paused = true)]
 async fn failing_or_slow_job_stops_no_other_job() {
     let night = Night::new();
@@ -337,6 +340,7 @@ async fn job_lease_ends_with_the_function_timeout() {
     assert_eq!(seen.last(), Some(&deadline.as_millis()));
 }
 
+/// Promise: `jobs` shows each run; `audit` checks receipts; every command parses, with closed standard error too.
 #[tokio::test(start_paused = true)]
 async fn job_list_shows_next_run_of_each_job() {
     let night = Night::new();

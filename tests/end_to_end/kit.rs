@@ -102,6 +102,7 @@ fn disturbed() -> Scenario {
     scenario().twice(0).crash_after(1).stale_token(1).out_of_order()
 }
 
+/// Promise: the kit reports every planted mistake, and passes correct handlers, reproducibly.
 #[test]
 fn test_kit_reports_each_planted_handler_mistake() {
     let found = |does: HandlerBehaviour| judged(disturbed(), does).findings;

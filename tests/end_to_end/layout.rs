@@ -1,32 +1,12 @@
-//! Files stay short, and the documents name tests that exist.
+//! Files stay short, the ledger names tests that exist, and scripts are portable.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::PathBuf};
+
+use tests::tree::{read, root, sources};
+
+use crate::promises::tests_of;
 
 const LONGEST: usize = 700;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
-}
-
-fn sources(path: &Path) -> Vec<PathBuf> {
-    if path.is_file() {
-        return vec![path.to_owned()];
-    }
-    let below = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let below = below.map(|entry| entry.expect("it can be listed").path());
-    let is_ours = |path: &PathBuf| match path.is_dir() {
-        true => !path.ends_with("target") && !path.ends_with(".git"),
-        false => path.extension().is_some_and(|extension| extension == "rs"),
-    };
-    below.filter(is_ours).flat_map(|path| sources(&path)).collect()
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 #[test]
 fn no_file_is_longer_than_seven_hundred_lines() {
@@ -50,22 +30,6 @@ fn every_file_begins_with_a_header() {
     assert!(without.is_empty(), "{without:?}");
 }
 
-fn test_names(source: &str) -> Vec<&str> {
-    let lines: Vec<&str> = source.lines().map(str::trim).collect();
-    let is_test = |above: &[&str]| {
-        let attributes = above.iter().rev().take_while(|line| !line.is_empty() && !line.ends_with(['{', '}']));
-        attributes.into_iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
-    };
-    let tests = (0..lines.len()).filter(|at| is_test(&lines[..*at]));
-    tests
-        .filter_map(|at| Some(lines[at].trim_start_matches("async ").strip_prefix("fn ")?.split_once('(')?.0))
-        .collect()
-}
-
-fn tests_called(name: &str, source: &str) -> usize {
-    test_names(source).into_iter().filter(|test| *test == name).count()
-}
-
 /// Returns the filters of a command in the ledger that match no test. A filter without a suite is one for
 /// `end_to_end`.
 fn unmatched(command: &str) -> Vec<String> {
@@ -87,7 +51,7 @@ fn unmatched(command: &str) -> Vec<String> {
         for file in sources(&folder) {
             let module = file.strip_prefix(&folder).expect("below it").with_extension("");
             let module = module.to_str().expect("a path in UTF-8").replace('/', "::");
-            paths.extend(test_names(&read(&file)).iter().map(|name| format!("{module}::{name}")));
+            paths.extend(tests_of(&read(&file)).iter().map(|test| format!("{module}::{}", test.name)));
         }
     }
     let is_unmatched = |filter: &&&str| !paths.iter().any(|path| path.contains(**filter));
@@ -97,74 +61,19 @@ fn unmatched(command: &str) -> Vec<String> {
 /// A command that runs no test would pass with the mistake in the code.
 #[test]
 fn every_ledger_command_matches_an_existing_test() {
-    let page = read(&root().join("tests/README.md"));
+    let page = read(root().join("tests/README.md"));
     let (_, ledger) = page.split_once("\n## Ledger\n").expect("it has a ledger");
     let entries = ledger.split("\n## ").next().expect("the first of any").lines();
     let entries = entries.filter(|line| line.starts_with("- "));
     let mut commands: Vec<String> =
         entries.flat_map(|entry| entry.split('`').skip(1).step_by(2)).map(str::to_owned).collect();
     for patch in fs::read_dir(root().join("tests/ledger")).expect("it can be listed") {
-        let patch = read(&patch.expect("it can be listed").path());
+        let patch = read(patch.expect("it can be listed").path());
         commands.push(patch.strip_prefix("command: ").and_then(|rest| rest.lines().next()).expect("one").to_owned());
     }
     assert!(commands.len() > 60, "the ledger was read: {}", commands.len());
     for command in commands {
         assert_eq!(unmatched(&command), [""; 0], "`{command}` in tests/README.md or tests/ledger");
-    }
-}
-
-fn objection(shown_by: &str) -> Option<String> {
-    let command = shown_by.split(' ').next().expect("the first of any");
-    if command.starts_with(".ci/") {
-        return (!root().join(command).is_file()).then(|| "there is no such command".to_owned());
-    }
-    if command == "cargo" {
-        return None;
-    }
-    let Some((path, name)) = shown_by.split_once("::") else {
-        return Some("neither a test nor a command".to_owned());
-    };
-    let path = root().join(path);
-    if !path.exists() {
-        return Some("there is no such path".to_owned());
-    }
-    match sources(&path).iter().map(|file| tests_called(name, &read(file))).sum::<usize>() {
-        1 => None,
-        found => Some(format!("{found} tests of that name")),
-    }
-}
-
-#[test]
-fn every_promise_names_a_test_that_exists() {
-    let document = read(&root().join("docs/promises.md"));
-    let lines: Vec<&str> = document.lines().collect();
-    let mut named = 0;
-    for promise in lines.windows(2).filter(|pair| pair[0].starts_with("- ")) {
-        let row = promise[0];
-        let shown_by = promise[1];
-        assert!(shown_by.starts_with("  "), "nothing is said to show: {row}");
-        let quoted: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
-        assert!(!quoted.is_empty() || shown_by.contains("not shown"), "{row}");
-        for quoted in quoted {
-            if let Some(objection) = objection(quoted) {
-                panic!("docs/promises.md: `{quoted}`: {objection}\n{row}");
-            }
-            named += 1;
-        }
-    }
-    assert!(named > 100, "the table was read: {named}");
-}
-
-#[test]
-fn promise_naming_no_existing_test_is_reported() {
-    let here = |name: &str| objection(&format!("tests/end_to_end/layout.rs::{name}"));
-    assert_eq!(here("promise_naming_no_existing_test_is_reported"), None);
-    assert_eq!(objection("tests/end_to_end::promise_naming_no_existing_test_is_reported"), None);
-    assert_eq!(objection(".ci/ledger --check"), None);
-    assert_eq!(here("a_name_that"), Some("0 tests of that name".into()), "a part of one");
-    assert_eq!(here("objection"), Some("0 tests of that name".into()), "no test");
-    for wrong in ["tests/end_to_end/nowhere.rs::objection", ".ci/nothing", "every promise"] {
-        assert!(objection(wrong).is_some(), "{wrong}");
     }
 }
 
@@ -188,6 +97,7 @@ const ONLY_ELSEWHERE: [&str; 16] = [
     "apt-get",
 ];
 
+/// Promise: scripts run with macOS's tools.
 #[test]
 fn scripts_use_only_portable_commands() {
     let scripts = fs::read_dir(root().join(".ci")).expect("it can be listed").map(|entry| entry.unwrap().path());

@@ -5,7 +5,7 @@ mod ends;
 use tests::{clock, prelude::*};
 use webhook_serializer::{
     engine::store::Store,
-    leases::{KeyDisplay, LeaseError, RunError},
+    leases::{CommitOutcome, KeyDisplay, LeaseError, RunError},
     protocol::lease::LeaseId,
 };
 
@@ -126,6 +126,7 @@ async fn polling(leases: &Leases, env: &Env, room: &Room, first: Duration, facto
     guard.release().await.unwrap();
 }
 
+/// Promise: a lease waiter gets in sooner than by polling.
 #[tokio::test(start_paused = true)]
 async fn lease_waiter_acquires_sooner_than_by_polling() {
     let (ours, requests) = hand_overs(async |leases, env, room| {
@@ -142,6 +143,7 @@ async fn lease_waiter_acquires_sooner_than_by_polling() {
     assert!(ours * 3 < doubling.0 && ours * 10 < fixed.0, "{ours:?}, {fixed:?}, {doubling:?}");
 }
 
+/// Promise: `run_unless_held` is `None` if the lease is held.
 #[tokio::test(start_paused = true)]
 async fn error_of_contended_lease_names_holder() {
     let world = TestWorld::new();
@@ -160,6 +162,7 @@ async fn error_of_contended_lease_names_holder() {
     assert_eq!(done.unwrap(), Some(1));
 }
 
+/// Promise: `run` renews while the work runs.
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_during_long_work() {
     let (world, table) = faulty(|_| Fault::None);
@@ -184,6 +187,7 @@ fn times_noted(world: &TestWorld) -> Option<u64> {
     world.memory.rows(&TableName::Named("notes".into())).first().and_then(|row| row.number("times"))
 }
 
+/// Promise: `commit` lands with the release or not at all; a dropped guard is logged, and its lease expires.
 #[tokio::test(start_paused = true)]
 async fn commit_and_lease_release_land_together() {
     let (world, table) = faulty(|_| Fault::None);
@@ -211,7 +215,7 @@ async fn commit_sends_wake_up_for_deliveries_arrived_meanwhile() {
     let mut guard = leases.acquire(&key("test/a"), Terms::default()).await.unwrap();
     guard.hold(world.append("test/a", "1")).await.unwrap();
     let sends = world.messages.sent();
-    guard.commit(vec![noted("n")]).await.unwrap().unwrap();
+    assert!(matches!(guard.commit(vec![noted("n")]).await.unwrap(), CommitOutcome::Committed));
     assert_eq!((times_noted(&world), world.messages.sent() - sends), (Some(1), 1));
     world.work(&[world.drainer(Done)]).await;
     assert_eq!(world.applied(), ["1"]);
@@ -306,6 +310,7 @@ async fn throttling_makes_lease_waiter_poll_less_often() {
     assert!(unknown * 3 > calm * 2, "{unknown} looks without an answer, {calm} otherwise");
 }
 
+/// Promise: a draining worker yields after its current delivery, a reacquiring caller lets deliveries pass.
 #[tokio::test(start_paused = true)]
 async fn lease_caller_waits_for_at_most_one_handler() {
     const DELIVERIES: usize = 1000;
@@ -346,6 +351,7 @@ async fn delivery_under_exclusive_lease_starts_at_its_release() {
     assert_eq!(world.events.drains_waited(), 0, "no worker waits meanwhile");
 }
 
+/// Promise: tokens grow over release, take-over, force release and deletion.
 #[tokio::test(start_paused = true)]
 async fn tokens_keep_growing_after_row_deletion() {
     let world = TestWorld::new();
@@ -419,6 +425,7 @@ async fn lease_view_counts_waiting_deliveries() {
     guard.release().await.unwrap();
 }
 
+/// Promise: leases need only a table.
 #[tokio::test(start_paused = true)]
 async fn leases_need_a_table_but_no_queue() {
     let env = clock::env(1);

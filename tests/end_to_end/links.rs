@@ -6,9 +6,7 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
-}
+use tests::tree::{read, root};
 
 /// Returns every Markdown file, except in build output and hidden folders.
 fn pages() -> Vec<PathBuf> {
@@ -32,7 +30,7 @@ fn pages() -> Vec<PathBuf> {
 }
 
 fn prose(page: &Path) -> Vec<String> {
-    let text = fs::read_to_string(root().join(page)).unwrap();
+    let text = read(page);
     let mut is_code = false;
     let mut lines = Vec::new();
     for line in text.lines() {

@@ -90,6 +90,7 @@ fn body(order: &str) -> String {
     format!(r#"{{"type":"order.updated","note":"{MARK}","data":{{"order_id":"{order}"}}}}"#)
 }
 
+/// Promise: no body, signature or secret in any log line.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_log_line_holds_secret_or_body() {
     let lines = Lines::default();
@@ -190,6 +191,7 @@ fn metrics_of(line: &Value) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// Promise: two log lines and 800 bytes for a good delivery.
 #[tokio::test(flavor = "multi_thread")]
 async fn successful_delivery_logs_two_lines_and_800_bytes_at_most() {
     const ORDERS: usize = 5;

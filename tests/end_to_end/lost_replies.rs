@@ -142,6 +142,7 @@ async fn failed_delivery_is_retried_once_despite_a_failed_aws_call() {
     assert_eq!(outcomes.started, ["a-1", "a-1", "a-2"]);
 }
 
+/// Promise: `Outcome::Reject` parks at once.
 #[tokio::test(start_paused = true)]
 async fn parked_delivery_is_redriven_once_despite_a_failed_aws_call() {
     let outcomes = every_fault_is_absorbed(async |world| {
@@ -244,6 +245,7 @@ async fn failing_order_is_blocked_despite_a_failed_aws_call() {
     assert_eq!((outcomes.blocked, outcomes.waiting), (Some(BlockReason::Attempts), 2));
 }
 
+/// Promise: effects through `commit` happen exactly once.
 #[tokio::test(start_paused = true)]
 async fn commit_lands_once_despite_a_failed_aws_call() {
     let outcomes =

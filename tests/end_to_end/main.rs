@@ -29,6 +29,7 @@ mod outages;
 mod outside_input;
 mod pages;
 mod parked_for;
+mod promises;
 mod published_keys;
 mod rates;
 mod recovery;

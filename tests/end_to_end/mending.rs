@@ -262,6 +262,8 @@ async fn redrive_into_a_job_is_refused() {
 }
 
 /// One worker parked the delivery and lost its lease; another worker applied it.
+///
+/// Promise: `redrive` appends at the end, may be repeated, keeps an applied delivery's body, and refuses a job's key.
 #[tokio::test(start_paused = true)]
 async fn removing_parked_copy_keeps_applied_delivery_readable() {
     for is_discarded in [false, true] {
@@ -288,6 +290,7 @@ async fn removing_parked_copy_keeps_applied_delivery_readable() {
     }
 }
 
+/// Promise: `show` shows any delivery, with exact numbers, hiding personal data.
 #[tokio::test(start_paused = true)]
 async fn delivery_is_found_by_sequence_with_body() {
     let world = TestWorld::new();

@@ -285,6 +285,7 @@ async fn redrive_to_another_order_moves_the_body() {
     assert_eq!(kept, 0, "no part of it is left for good");
 }
 
+/// Promise: `list` is sorted by age with reason and next command; `--parked` is complete.
 #[tokio::test(start_paused = true)]
 async fn list_of_parked_deliveries_is_complete_and_sorted() {
     let world = TestWorld::new();
@@ -388,6 +389,7 @@ async fn parking_twice_keeps_the_first_error() {
     assert_eq!(world.memory.get(&key).await.unwrap(), before);
 }
 
+/// Promise: `show ORDER` accounts for every sequence number, by pages.
 #[tokio::test(start_paused = true)]
 async fn history_shows_each_settlement() {
     let world = TestWorld::with("test/a", ["1"]).await;

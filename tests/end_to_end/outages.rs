@@ -1,7 +1,7 @@
 //! A store or queue that refuses, throttles, reports conflicts or is silent. Ingest answers in time, workers
 //! lose nothing, and no handler runs without a lease.
 
-use serializer::view::audit::Verdict;
+use serializer::view::audit::AuditVerdict;
 use tests::prelude::*;
 
 /// The longest time that ingest may take for an answer: half of the five seconds after which the least
@@ -64,6 +64,7 @@ async fn answered(
     response
 }
 
+/// Promise: 503 without the store, or for an unknown signature without the document.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_503_in_time_without_store() {
     for fault in outages() {
@@ -91,6 +92,7 @@ async fn ingest_waits_out_a_short_store_outage() {
     }
 }
 
+/// Promise: 200 only when durable, even without the queue; a ping gets 200, too.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_200_while_queue_is_unreachable() {
     for fault in outages() {
@@ -100,6 +102,7 @@ async fn ingest_answers_200_while_queue_is_unreachable() {
     }
 }
 
+/// Promise: every answer within 2.5 s, plus a second for a sender's key.
 #[tokio::test(start_paused = true)]
 async fn ingest_answers_in_time_with_slow_store() {
     for slow in [200, 500, 800, 1000] {
@@ -144,9 +147,9 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     world.work(&drainers).await;
 
     let runs = world.journal.runs();
-    let verdict = Verdict::of(&sent, &runs, &BTreeSet::new());
+    let verdict = AuditVerdict::of(&sent, &runs, &BTreeSet::new());
     // Deliveries that were applied and not settled run again: handlers run at least once.
-    let Verdict { lost, overlaps, ran_ahead, repeated } = verdict;
+    let AuditVerdict { lost, overlaps, ran_ahead, repeated } = verdict;
     assert_eq!((lost, overlaps, ran_ahead), Default::default(), "{what}");
     assert!(repeated.len() <= WORKERS, "{what}: {repeated:?}");
     let unguarded = runs.iter().filter(|run| run.started > FROM && run.started < TO).count();
@@ -161,6 +164,7 @@ async fn through_an_outage(fault: Fault, queue_fault: Fault) {
     }
 }
 
+/// Promise: fail closed: without the store, no handler starts.
 #[tokio::test(start_paused = true)]
 async fn store_outage_loses_no_delivery_and_starts_none() {
     for fault in outages() {

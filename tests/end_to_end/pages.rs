@@ -1,17 +1,10 @@
 //! The code blocks of README and docs are right. `.ci/pages` types their commands, and doc tests compile
 //! their Rust.
 
-use std::{fs, path::Path};
+use std::fs;
 
+use tests::tree::{read, root};
 use webhook_serializer::sources::Sources;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace")
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 fn pages() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];
@@ -94,7 +87,7 @@ fn rust_blocks_in_pages_use_no_private_module() {
 #[test]
 fn example_in_page_equals_the_source_file() {
     for (page, name) in [("README.md", "my_worker"), ("docs/handlers.md", "order_totals")] {
-        let file = read(&format!("shared/examples/{name}.rs"));
+        let file = read(format!("shared/examples/{name}.rs"));
         let code = |text: &str| -> String {
             let lines = text.lines().filter(|line| !line.starts_with("//!"));
             let lines =

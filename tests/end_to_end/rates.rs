@@ -44,6 +44,7 @@ async fn constant_entity_limits_source_to_rate_of_one_order() {
     assert_eq!(least_interval(&world), Duration::from_millis(200));
 }
 
+/// Promise: a rate is kept across instances, also by a constant template.
 #[tokio::test(start_paused = true)]
 async fn slow_rate_is_kept_across_workers() {
     let world = TestWorld::new();

@@ -139,6 +139,7 @@ async fn deliveries_deleted_by_expiry_block_the_order() {
     assert_eq!(world.applied(), ["3"]);
 }
 
+/// Promise: parked deliveries stay redrivable until decided, or for `ParkedRetentionDays`.
 #[tokio::test(start_paused = true)]
 async fn parked_delivery_is_kept_until_redriven() {
     set_aside_it_is_kept(async |world| world.work(&[world.drainer(picky())]).await).await;

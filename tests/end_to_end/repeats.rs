@@ -60,6 +60,7 @@ async fn second_webhook_with_order_state_holded_is_applied() {
     assert!(has_distinct_ids(&world), "{:?}", world.applied());
 }
 
+/// Promise: without a sender's id, an equal body is a repeat while the sender retries.
 #[tokio::test(start_paused = true)]
 async fn equal_body_is_a_repeat_while_sender_retries() {
     let world = TestWorld::new().with_sources(ACME);

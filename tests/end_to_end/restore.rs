@@ -26,6 +26,7 @@ async fn restore(operator: &Operator, as_of: Timestamp) -> Result<(bool, BTreeMa
     Ok((is_whole.await?, told))
 }
 
+/// Promise: after a restore, applied deliveries are recognised, waiting ones parked, none lost or refused.
 #[tokio::test(start_paused = true)]
 async fn restore_loses_no_delivery_and_receiver_accepts_tokens() {
     let disaster = Disaster::strikes().await;
@@ -68,6 +69,7 @@ async fn receiver_refuses_tokens_of_backup_if_restore_is_not_run() {
     assert!(!disaster.receiver.refused().is_empty());
 }
 
+/// Promise: a killed `restore` continues to the same result.
 #[tokio::test(start_paused = true)]
 async fn killed_restore_continues_to_the_same_result() {
     let before = Disaster::strikes().await;

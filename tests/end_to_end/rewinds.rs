@@ -37,10 +37,10 @@ fn ids(from: u32, through: u32) -> Vec<String> {
     (from..=through).map(|id| id.to_string()).collect()
 }
 
-type Starts = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
+type RecordedStarts = Arc<Mutex<Vec<(String, u32, Option<FencingToken>, Age)>>>;
 
 /// Returns a handler that notes each start and answers by the delivery's id.
-fn noting<F>(starts: &Starts, answer: F) -> impl Handler + Clone + use<F>
+fn noting<F>(starts: &RecordedStarts, answer: F) -> impl Handler + Clone + use<F>
 where
     F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
 {
@@ -52,7 +52,7 @@ where
     })
 }
 
-fn recording(starts: &Starts, fails: &'static str) -> impl Handler + Clone + use<> {
+fn recording(starts: &RecordedStarts, fails: &'static str) -> impl Handler + Clone + use<> {
     noting(starts, move |id| if id == fails { Outcome::retry("not now") } else { Outcome::Done })
 }
 
@@ -60,6 +60,7 @@ fn in_hours(why: &str) -> Outcome {
     Outcome::retry_after(Duration::from_secs(6 * 3600), why)
 }
 
+/// Promise: `rewind` runs applied deliveries again, in sequence, first; ends early or whole.
 #[tokio::test(start_paused = true)]
 async fn rewound_deliveries_run_in_order_before_waiting_ones() {
     let world = applied(4).await;
@@ -83,15 +84,18 @@ async fn rewound_deliveries_run_in_order_before_waiting_ones() {
 }
 
 /// All attempts of a rewound delivery's run share a token, which no other run has.
+///
+/// Promise: a rewound delivery has `run_before` and an unknown age; if parked, it keeps `run_before`.
 #[tokio::test(start_paused = true)]
 async fn rewound_delivery_carries_run_token_and_unknown_age() {
     let world = TestWorld::new();
     for (id, hour) in [("1", 2), ("2", 1)] {
         world.append_event("test/a", id, Timestamp::from_secs(3600 * hour)).await;
     }
-    let starts = Starts::default();
+    let starts = RecordedStarts::default();
     world.work(&[world.drainer(recording(&starts, "none"))]).await;
-    let ages = |starts: &Starts| starts.lock().unwrap().drain(..).map(|(id, _, _, age)| (id, age)).collect::<Vec<_>>();
+    let ages =
+        |starts: &RecordedStarts| starts.lock().unwrap().drain(..).map(|(id, _, _, age)| (id, age)).collect::<Vec<_>>();
     assert_eq!(ages(&starts), [("1".into(), Age::Newer), ("2".into(), Age::Older)]);
     rewound(&world, 0).await;
     world.work(&[world.drainer(recording(&starts, "2"))]).await;
@@ -147,7 +151,7 @@ async fn rewind_of_sixty_deliveries_keeps_recognising_repeats() {
 async fn failing_rewound_delivery_is_parked_and_redriven() {
     let world = applied(3).await;
     rewound(&world, 0).await;
-    let starts = Starts::default();
+    let starts = RecordedStarts::default();
     world.work(&[world.drainer(recording(&starts, "2"))]).await;
     assert_eq!(world.applied(), [ids(1, 3), vec!["1".into(), "3".into()]].concat());
     let failed_as = starts.lock().unwrap().iter().find(|run| run.0 == "2").expect("it was started").2;
@@ -163,7 +167,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
     };
     world.operator().redrive_all(&list, tell).await.unwrap();
     assert!(matches!(became[..], [Ok(_)]), "{became:?}");
-    let starts = Starts::default();
+    let starts = RecordedStarts::default();
     world.work(&[world.drainer(recording(&starts, "none"))]).await;
     assert_eq!(world.applied().last().unwrap(), "2");
     let names: Vec<_> = starts.lock().unwrap().drain(..).map(|(_, _, before, age)| (before, age)).collect();
@@ -179,7 +183,7 @@ async fn failing_rewound_delivery_is_parked_and_redriven() {
 async fn rewind_gives_the_blocked_delivery_all_attempts_again() {
     let world = TestWorld::new();
     world.append_all_from("block", "test/a", ["1", "2", "3"]).await;
-    let starts = Starts::default();
+    let starts = RecordedStarts::default();
     world.work(&[world.drainer(recording(&starts, "3"))]).await;
     assert_eq!(world.state("test/a").await.blocked, Some(BlockReason::Attempts));
     rewound(&world, 1).await;
@@ -354,7 +358,7 @@ async fn delivery_without_receipt_is_not_rewound() {
 async fn rewind_after_ended_rewind_changes_run_before() {
     for count in [3, 40] {
         let world = applied(count).await;
-        let starts = Starts::default();
+        let starts = RecordedStarts::default();
         rewound(&world, 0).await;
         let drainers = [world.drainer(noting(&starts, |_| in_hours("not now")))];
         let _ = world.env.within(Duration::from_secs(5), world.work(&drainers)).await;
@@ -371,7 +375,7 @@ async fn rewind_after_ended_rewind_changes_run_before() {
 async fn second_rewind_changes_run_before() {
     for count in [3, 40] {
         let world = applied(count).await;
-        let starts = Starts::default();
+        let starts = RecordedStarts::default();
         let until = Arc::new(Mutex::new("3"));
         let fails = until.clone();
         let handler = noting(&starts, move |id| match id == *fails.lock().unwrap() {
@@ -404,7 +408,7 @@ async fn redrive_of_skipped_rewound_delivery_keeps_run_before() {
     assert!(parked.delivery().run_before().is_some());
     world.operator().redrive(&parked, None).await.unwrap();
     operator(&world).resume(&entity()).await.unwrap();
-    let starts = Starts::default();
+    let starts = RecordedStarts::default();
     world.work(&[world.drainer(recording(&starts, "none"))]).await;
     let names: Vec<_> = starts.lock().unwrap().drain(..).map(|(id, _, before, _)| (id, before)).collect();
     assert_eq!(names.len(), 2);

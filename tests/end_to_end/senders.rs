@@ -79,6 +79,7 @@ const UNREADABLE: [(&[u8], &str); 13] = [
     (b"", "the body is empty"),
 ];
 
+/// Promise: a webhook without a topic is never ignored; what belongs to no order is parked, and its error says why.
 #[tokio::test(start_paused = true)]
 async fn unreadable_body_is_parked_instead_of_ignored() {
     for (body, named) in UNREADABLE {
@@ -159,6 +160,7 @@ async fn parked_webhook_names_why_it_has_no_order() {
     );
 }
 
+/// Promise: if a header comes twice, its first value counts, and differing delivery ids stay apart.
 #[tokio::test(start_paused = true)]
 async fn first_value_of_doubled_header_counts() {
     let world = world();
@@ -196,6 +198,7 @@ async fn ids_with_equal_text_before_comma_stay_apart() {
     assert_eq!(world.settlements("all/order/1").await, [Applied, Applied, Repeat]);
 }
 
+/// Promise: a secret that a forger can guess opens no source.
 #[tokio::test(start_paused = true)]
 async fn webhook_signed_with_guessable_secret_gets_503() {
     let topic = [("x-shopify-topic", "orders/paid")];
@@ -237,6 +240,8 @@ impl Observer for RefusalLog {
 }
 
 /// The shapes of events are from AWS's pages about the proxy integrations, read on 2026-11-26.
+///
+/// Promise: an event that is not a function URL's is named.
 #[tokio::test]
 async fn event_of_another_service_is_named() {
     let world = world();

@@ -57,6 +57,7 @@ async fn skipped(world: &TestWorld, sequence: Sequence) -> SkipOutcome {
     operator(world).skip(&entity(), sequence).await.expect("memory answers")
 }
 
+/// Promise: an order on hold starts no handler, and nothing of it expires.
 #[tokio::test(start_paused = true)]
 async fn held_order_starts_nothing_until_resumed() {
     let world = TestWorld::new();
@@ -140,6 +141,7 @@ async fn hold_of_a_job_is_refused() {
     assert_eq!(TestWorld::new().operator().hold(&job).await, Err(OperatorError::IsAJob));
 }
 
+/// Promise: `skip` parks only the delivery the operator saw.
 #[tokio::test(start_paused = true)]
 async fn blocked_order_continues_after_skipping_first_delivery() {
     let world = TestWorld::blocked().await;
@@ -221,6 +223,7 @@ async fn retry_command_keeps_counted_attempts() {
     assert!(matches!(again, Ok(StateChange::Unchanged(Some(_)))), "nothing waits");
 }
 
+/// Promise: operations are logged until erased; concurrent ones end as if in turn.
 #[tokio::test(start_paused = true)]
 async fn operations_log_keeps_operator_and_reason() {
     let world = TestWorld::blocked().await;

@@ -99,7 +99,7 @@ impl Woken {
     }
 }
 
-type Answer = fn(&str) -> Result<(), QueueError>;
+type SendAnswer = fn(&str) -> Result<(), QueueError>;
 
 /// A slow queue that answers each order's send as `says` decides.
 struct Picky {
@@ -107,7 +107,7 @@ struct Picky {
     env: Env,
     takes: Duration,
     waiting: u64,
-    says: Answer,
+    says: SendAnswer,
 }
 
 impl Queue for Picky {
@@ -128,13 +128,13 @@ impl Depth for Picky {
     }
 }
 
-fn picks(world: &mut TestWorld, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: Answer) {
+fn picks(world: &mut TestWorld, woken: &Arc<Woken>, takes: Duration, waiting: u64, says: SendAnswer) {
     let queue = Arc::new(Picky { woken: woken.clone(), env: world.env.clone(), takes, waiting, says });
     (world.queue, world.depth) = (queue.clone(), queue);
 }
 
 /// Returns a world with `count` orders that have waited for ten minutes without a wake-up.
-async fn forgotten(count: usize, takes: Duration, says: Answer) -> (TestWorld, Arc<Woken>) {
+async fn forgotten(count: usize, takes: Duration, says: SendAnswer) -> (TestWorld, Arc<Woken>) {
     let mut world = TestWorld::new();
     for number in 0..count {
         world.append(&format!("test/{number:03}"), &number.to_string()).await;
@@ -150,6 +150,8 @@ async fn position(world: &TestWorld) -> Position {
     Position::parse(&row).expect("it can be read")
 }
 
+/// Promise: the sweep visits every order within the hour, or takes longer if there are more than six million; a tick
+/// reads at most 100,000 rows.
 #[tokio::test(start_paused = true)]
 async fn sweep_visits_every_row_each_hour() {
     let (world, woken) = forgotten(50, Duration::ZERO, |_| Ok(())).await;

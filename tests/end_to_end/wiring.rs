@@ -249,6 +249,7 @@ async fn suspect_with_fewest_vanished_holders_runs_first() {
     assert_eq!(started(), ["test/b", "test/a"]);
 }
 
+/// Promise: `Err`, panics and exceeding `handler_timeout` are retried.
 #[tokio::test(start_paused = true)]
 async fn failing_handler_is_retried_then_parked() {
     let world = TestWorld::with("test/a", ["1", "2"]).await;

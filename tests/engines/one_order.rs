@@ -2,10 +2,10 @@
 
 use serializer::{
     local::{
-        handler_log::{Journal, Journaled, Run},
+        handler_log::{Journal, Journaled, LoggedRun},
         samples::{self, ALL},
     },
-    view::audit::Verdict,
+    view::audit::AuditVerdict,
 };
 use tests::{prelude::*, settle_counter::SettleCounter};
 
@@ -61,6 +61,7 @@ impl OrderedSender {
     }
 }
 
+/// Promise: all providers' webhooks at once are applied once, or parked.
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_of_all_senders_are_applied_once() {
     let settled = SettleCounter::default();
@@ -83,9 +84,10 @@ async fn webhooks_of_all_senders_are_applied_once() {
     let (unrouted, routed): (Vec<&Sent>, Vec<&Sent>) =
         sent.iter().partition(|one| one.entity.as_str().ends_with("/unrouted"));
     let excused: BTreeSet<String> = unrouted.iter().map(|one| one.delivery_id.clone()).collect();
-    let as_sent = |run: Run| Run { delivery_id: DeliveryId::new(run.delivery_id).as_sent().to_owned(), ..run };
-    let runs: Vec<Run> = journal.runs().into_iter().map(as_sent).collect();
-    let verdict = Verdict::of(&sent, &runs, &excused);
+    let as_sent =
+        |run: LoggedRun| LoggedRun { delivery_id: DeliveryId::new(run.delivery_id).as_sent().to_owned(), ..run };
+    let runs: Vec<LoggedRun> = journal.runs().into_iter().map(as_sent).collect();
+    let verdict = AuditVerdict::of(&sent, &runs, &excused);
     assert!(verdict.is_clean(), "{verdict}");
     assert_eq!(runs.len(), routed.len(), "each is started once");
 
@@ -97,7 +99,7 @@ async fn webhooks_of_all_senders_are_applied_once() {
     assert!(of_stripe.contains("evt_1SpC8yExampleDev0disputed"), "{of_stripe:?}");
 
     let order = EntityKey::parse(ORDER).expect("a key");
-    let of_order: Vec<&Run> = runs.iter().filter(|run| run.entity == order).collect();
+    let of_order: Vec<&LoggedRun> = runs.iter().filter(|run| run.entity == order).collect();
     assert!(of_order.is_sorted_by_key(|run| run.sequence), "{of_order:?}");
     let count = |beginning: &str| of_order.iter().filter(|run| run.delivery_id.starts_with(beginning)).count();
     let [shopify, stripe, easypost] = ["example.myshopify.com/", "evt_3SmC8x", "evt_3a9c5d6e"].map(count);

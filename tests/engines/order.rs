@@ -24,6 +24,7 @@ async fn assert_clean(testbed: &mut TestBed, sent: &[Sent], starts: usize) {
     assert_eq!(testbed.journal.runs().len(), starts);
 }
 
+/// Promise: sequence: a delivery answered first is settled first.
 #[tokio::test(flavor = "multi_thread")]
 async fn thirty_two_workers_run_deliveries_of_twenty_orders_in_order() {
     let mut testbed = TestBed::start().await;
@@ -40,6 +41,7 @@ async fn deliveries_stay_in_order_despite_transient_failures() {
     assert_clean(&mut testbed, &sent, ORDERS * ROUNDS + ORDERS).await;
 }
 
+/// Promise: once: a repeat is not applied.
 #[tokio::test(flavor = "multi_thread")]
 async fn delivery_sent_twice_runs_once() {
     let mut testbed = TestBed::start().await;
@@ -63,6 +65,8 @@ async fn wake_up_sent_twice_starts_each_delivery_once() {
 }
 
 /// The queue delivers every second message to two workers at once.
+///
+/// Promise: exclusion: one handler start holds the newest token.
 #[tokio::test(flavor = "multi_thread")]
 async fn wake_up_received_twice_starts_each_delivery_once() {
     let mut testbed = TestBed::start_with(QueueFaults { duplicate_every: NonZeroU32::new(2) }).await;

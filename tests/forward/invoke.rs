@@ -203,6 +203,8 @@ async fn with_each_function(check: impl AsyncFn(ReceiverProcess)) {
 
 type Starting = Pin<Box<dyn Future<Output = Result<Command, String>>>>;
 
+/// Promise: the sample functions handle in sequence, and their writes land once, whatever reply or answer is lost;
+/// binary bodies, and those with many control characters, come in base64.
 #[tokio::test(flavor = "multi_thread")]
 async fn functions_keep_order_and_write_with_the_settle() {
     with_each_function(handles_in_order_and_writes_with_the_settle).await;

@@ -21,7 +21,11 @@ use serializer::local::{
     handler_log::{Journal, RunEnd},
     sender::Sender,
 };
-use tests::{not_run::not_run, settle_counter::SettleCounter, testbed::TestBed};
+use tests::{
+    not_run::not_run,
+    settle_counter::SettleCounter,
+    testbed::{self, TestBed},
+};
 use webhook_serializer::{
     handler::{Context, Handler, HandlerError, Outcome},
     handlers::{
@@ -30,7 +34,7 @@ use webhook_serializer::{
     },
     protocol::{
         delivery::{Delivery, Incoming, LARGEST_BODY},
-        entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+        entity::{FencingToken, Sequence},
     },
     sources::Sources,
     time::{Env, Timestamp},
@@ -66,15 +70,11 @@ fn sources(url: &str) -> String {
 
 fn incoming(source: &str, entity: &str, id: &str, topic: &str, env: &Env) -> Incoming {
     Incoming {
-        entity: EntityKey::parse(entity).unwrap(),
-        identity: Identity { source: SourceName::parse(source).unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
         provider: None,
         topic: topic.into(),
         family: topic.into(),
-        event_time: None,
-        received_at: env.now(),
-        content_type: Some("application/json".into()),
         body: format!("{{ \"id\": \"{id}\" }}\n").into_bytes().into(),
+        ..testbed::incoming(source, entity, id, env.now())
     }
 }
 
@@ -182,6 +182,10 @@ async fn handles_in_order_once_and_fenced(mut receiver: ReceiverProcess) {
     assert_eq!((&line["outcome"], &line["delivery_id"]), (&"repeated".into(), &"a3".into()));
 }
 
+/// Promise: the receivers apply in sequence, once, and refuse stale tokens.
+///
+/// Promise: the npm package's receivers verify, keep order, apply each delivery once and refuse old tokens; an answer's
+/// writes land once; a parsed body is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each(receivers().await, handles_in_order_once_and_fenced).await;

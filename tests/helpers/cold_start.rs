@@ -210,7 +210,7 @@ fn millions(count: u64) -> f64 {
     count as f64 / 1e6
 }
 
-type Environment = Vec<(String, String)>;
+type StartEnvironment = Vec<(String, String)>;
 
 /// The program that the functions are compared with.
 struct Hello {
@@ -247,7 +247,12 @@ struct Violations {
 
 impl MeasuredFunction<'_> {
     /// Measures a function that reaches no engine, one engine, and both.
-    async fn measure(&self, hello: &Hello, [alone, one, both]: [&Environment; 3], allowed: u64) -> Result<Violations> {
+    async fn measure(
+        &self,
+        hello: &Hello,
+        [alone, one, both]: [&StartEnvironment; 3],
+        allowed: u64,
+    ) -> Result<Violations> {
         let Self { name, program, event } = self;
         let size = size_of(program)?;
         let init = instructions(program, alone, event, Until::Next).await?;
@@ -319,7 +324,7 @@ async fn main() -> Result<ExitCode> {
     std::fs::write(&bundle, certificate.cert.pem())?;
     std::fs::write(&sources, a_shop_s_sources())?;
     let config = engines.config();
-    let environment = |dynamodb: &str, sqs: &str| -> Environment {
+    let environment = |dynamodb: &str, sqs: &str| -> StartEnvironment {
         [
             ("AWS_ACCESS_KEY_ID", "local"),
             ("AWS_SECRET_ACCESS_KEY", "local"),

@@ -13,7 +13,7 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
-    EntityKey, Env, Guard, LeaseError, Leases, NotCommitted, RunError, Terms,
+    CommitOutcome, EntityKey, Env, Guard, LeaseError, Leases, NotCommitted, RunError, Terms,
     aws::{Account, Parts},
     config::{Environment, StoreConfig},
     engine::store::Store,
@@ -180,7 +180,7 @@ async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Comma
         }
         "release" => answer(guard().release().await, |()| json!({})),
         "commit" => match guard().commit(commit_writes(&command.writes).expect("valid writes")).await {
-            Ok(Err(NotCommitted { guard, .. })) => {
+            Ok(CommitOutcome::Refused(NotCommitted { guard, .. })) => {
                 held.insert(command.key.clone(), guard);
                 json!({ "error": "not_committed", "message": "a condition did not hold" })
             }

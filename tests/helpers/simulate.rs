@@ -11,7 +11,10 @@ use std::{
 };
 
 use clap::Parser;
-use tests::simulation::{SimulationPlan, mutation::CONTROLS, profile::Profile, run, shrink::shrink};
+use tests::{
+    rules::MUTATIONS,
+    simulation::{SimulationPlan, profile::Profile, run, shrink::shrink},
+};
 use webhook_serializer::time::{Clock, SystemClock};
 
 /// Simulates seeds; the exit code is 1 if one fails
@@ -48,7 +51,7 @@ struct SimulateOptions {
 
 fn main() -> ExitCode {
     let options = SimulateOptions::parse();
-    let rule = |number: usize| CONTROLS.get(number.wrapping_sub(1)).map(|(rule, _)| *rule);
+    let rule = |number: usize| MUTATIONS.get(number.wrapping_sub(1)).map(|(rule, _)| *rule);
     let mutation = options.mutation.and_then(rule);
     let focus = options.focus.or(options.mutation).and_then(rule);
     let profile = options.query_outage.then(Profile::query_outage);

@@ -30,7 +30,7 @@ use crate::{
         AcquiredRef, ClockReading, DecisionRef, LEASE, LeaseRef, ModelId, NonceId, ReceiptRef, RowRef, View, arrival,
         entity, identity, intern_lease, intern_view, retry_at, time, view_of,
     },
-    without::{Changes, ViolatedRule, forget_members, forget_settled},
+    without::{Changes, ViolatedRule, change_write, drop_comparisons, forget_members},
 };
 
 /// An operation of the protocol with its arguments.
@@ -420,7 +420,9 @@ impl Execution {
     }
 
     fn change_write(&self, write: &mut Write) {
-        let drop_condition = |write: &mut Write, name: &str| strip(&mut write.condition, name);
+        for rule in self.changes.rules() {
+            change_write(rule, write);
+        }
         match self.op {
             Op::Settle(_, decision, _) | Op::SettleAndRelease(_, decision, _) => {
                 if self.changes.has(ViolatedRule::PurgedOnHold) {
@@ -435,18 +437,7 @@ impl Execution {
                     changes.retain(|change| !matches!(change, Change::Set(name, _) if name == a::TOKEN));
                 }
                 if self.changes.has(ViolatedRule::StepOverGaps) {
-                    drop_condition(write, a::HEAD);
-                }
-                if self.changes.has(ViolatedRule::PendingOutlivesTheDrain)
-                    && let Action::Update(changes) = &mut write.action
-                {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
-                }
-                if self.changes.has(ViolatedRule::SettleRemembersNothing) {
-                    forget_settled(write);
-                }
-                if self.changes.has(ViolatedRule::ReleaseWithoutTail) && matches!(self.op, Op::SettleAndRelease(..)) {
-                    drop_condition(write, a::TAIL);
+                    drop_comparisons(&mut write.condition, a::HEAD);
                 }
             }
             Op::Claim(_) if self.changes.has(ViolatedRule::ClaimKeepsPurgeAt) => {
@@ -473,9 +464,6 @@ impl Execution {
                     changes.push(Change::set(a::HANDOVER, time(self.epoch, ClockReading::Early).as_millis()));
                 }
             }
-            Op::ReleaseEmpty(..) if self.changes.has(ViolatedRule::ReleaseWithoutTail) => {
-                drop_condition(write, a::HEAD)
-            }
             Op::ReleaseEmpty(..) if self.changes.has(ViolatedRule::PurgedOnHold) => drop_hold(&mut write.condition),
             Op::Hold(_) if self.changes.has(ViolatedRule::HoldsUnnumbered) => write.condition = not_on_hold(),
             Op::Resume(_) if self.changes.has(ViolatedRule::HoldsUnnumbered) => {
@@ -490,8 +478,6 @@ impl Execution {
                     Condition::compare(a::SEQUENCE, Comparison::Less, receipt.sequence.0),
                 ]);
             }
-            Op::Void(_) if self.changes.has(ViolatedRule::VoidUnconditionally) => write.condition = Condition::Always,
-            Op::Fail { .. } if self.changes.has(ViolatedRule::FailWithoutHead) => drop_condition(write, a::HEAD),
             _ => {}
         }
     }
@@ -511,14 +497,6 @@ fn not_on_hold() -> Condition {
 fn drop_hold(condition: &mut Condition) {
     if let Condition::All(parts) = condition {
         parts.retain(|part| *part != not_on_hold());
-    }
-}
-
-/// Removes the comparisons of `name` from a condition.
-fn strip(condition: &mut Condition, name: &str) {
-    if let Condition::All(parts) = condition {
-        parts.retain(|part| !matches!(part, Condition::Compare(attribute, ..) if attribute == name));
-        parts.iter_mut().for_each(|part| strip(part, name));
     }
 }
 

@@ -6,7 +6,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serializer::local::{Function, LocalOptions, LocalRun, QUEUE, function_pool::FunctionPool, queue::QueueSettings};
+use serializer::local::{
+    LocalFunction, LocalOptions, LocalRun, QUEUE, function_pool::FunctionPool, queue::QueueSettings,
+};
 use tests::{prelude::*, source, testbed::incoming};
 use tokio::sync::mpsc;
 use webhook_serializer::{engine::drain::DrainSettings, functions::worker::Attributes, protocol::format::attribute};
@@ -152,7 +154,7 @@ impl Processes {
     async fn work(&mut self) -> Vec<String> {
         let (settings, mut logged) = self.function(&[]);
         let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::MIN));
-        self.local.feed(Function::Processes(pool));
+        self.local.feed(LocalFunction::Processes(pool));
         let counts = self.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await;
         counts.expect("there is that queue");
         std::iter::from_fn(|| logged.try_recv().ok()).collect()
@@ -202,6 +204,8 @@ async fn delivery_that_aborts_the_process_is_parked() {
 
 /// Six deliveries block their threads forever, more than a process may lose. The others run in the next
 /// process, and the replacement counts no attempt for them.
+///
+/// Promise: a process that has lost five threads is replaced, attempts uncounted.
 #[tokio::test(flavor = "multi_thread")]
 async fn process_with_blocked_threads_is_replaced() {
     let mut processes = Processes::start("blocking").await;

@@ -1,10 +1,10 @@
 //! Other orders' waits beside trouble, with five real processes of one batch each, by the machine's clock.
 //! `end_to_end/isolation.rs` measures the same in paused time.
 
-use std::{collections::BTreeSet, num::NonZeroUsize, ops::Range, time::Instant};
+use std::{collections::BTreeSet, num::NonZeroUsize, ops::Range};
 
 use futures_util::{StreamExt, stream};
-use serializer::local::{Function, QUEUE, function_pool::FunctionPool};
+use serializer::local::{LocalFunction, QUEUE, function_pool::FunctionPool};
 use tests::{prelude::*, source};
 use tokio::sync::Mutex;
 
@@ -24,7 +24,7 @@ fn five(processes: &mut Processes) -> Arc<FunctionPool> {
     let (settings, _) = processes.function(&[]);
     let pool = Arc::new(FunctionPool::new(settings, NonZeroUsize::new(5).expect("it is not 0")));
     for _ in 0..5 {
-        processes.local.feed(Function::Processes(pool.clone()));
+        processes.local.feed(LocalFunction::Processes(pool.clone()));
     }
     pool
 }
@@ -74,14 +74,14 @@ async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnM
             each_second(number / 10);
         }
         if number < 10 * seconds {
-            appended.push(Instant::now());
+            appended.push(processes.env.monotonic());
             processes.append(&format!("test/other-{number}"), &format!("other-{number}")).await;
         }
         processes.env.sleep(Duration::from_millis(100)).await;
         let started: BTreeSet<String> = processes.journal("started other-").into_iter().collect();
         for (number, since) in appended.iter().enumerate().filter(|(number, _)| !started.contains(&number.to_string()))
         {
-            let waited = since.elapsed().as_secs();
+            let waited = (processes.env.monotonic() - *since).as_secs();
             if waited >= 1 {
                 waits.over_one.insert(number);
             }

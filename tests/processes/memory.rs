@@ -103,6 +103,8 @@ async fn needed(name: &str, handler: &str, bodies: &[Vec<u8>]) -> u64 {
 
 /// JSON doubles each quote. With bodies of 5.9 MB, an optimized worker needs 61 MiB to forward the lists, and 129 MiB
 /// for the largest events; a debug build would take minutes.
+///
+/// Promise: ten orders with the largest lists fit a worker of 256 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker_holds_ten_large_lists_at_once() {
     let _alone = crate::isolation::ALONE.lock().await;

@@ -53,6 +53,7 @@ async fn delete(sqs: &Client, url: &str, handle: &str) {
     assert!(deleted.expect("answered").failed().is_empty());
 }
 
+/// Promise: `--data` survives `kill -9`.
 #[tokio::test]
 async fn killed_queue_keeps_effect_of_every_answered_request() {
     let path = unused_file("killed");

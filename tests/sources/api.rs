@@ -44,7 +44,7 @@ struct ApiStandIn {
     server: AbortHandle,
 }
 
-async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
+async fn answer(State(stand_in): State<SharedService>, headers: HeaderMap, body: Bytes) -> (StatusCode, String) {
     let header = |name: &str| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
     let target = header("x-amz-target");
     let authorization = header("authorization");
@@ -57,7 +57,7 @@ async fn answer(State(stand_in): State<Shared>, headers: HeaderMap, body: Bytes)
     }
 }
 
-type Shared = (Arc<Mutex<Vec<RecordedRequest>>>, Arc<Mutex<ServiceReply>>);
+type SharedService = (Arc<Mutex<Vec<RecordedRequest>>>, Arc<Mutex<ServiceReply>>);
 
 impl ApiStandIn {
     async fn start(reply: ServiceReply) -> Self {

@@ -81,6 +81,7 @@ impl Burst {
     }
 }
 
+/// Promise: many functions can start at once despite Parameter Store's rate.
 #[tokio::test(start_paused = true)]
 async fn thousand_instances_start_within_thirty_seconds_despite_throttling() {
     let burst = burst(1_000, PARAMETERS).await;

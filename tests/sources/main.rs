@@ -52,6 +52,7 @@ fn post(world: &TestWorld, secret: &str, id: &str) -> HttpRequest {
     request(&webhook(world, "shop", secret, id))
 }
 
+/// Promise: functions and `local` read the document again, and keep the last good one.
 #[tokio::test(start_paused = true)]
 async fn sources_document_is_refreshed_every_minute() {
     let world = TestWorld::new();
@@ -155,6 +156,7 @@ async fn idle_instance_rereads_document_before_answering() {
     assert_eq!(world.env.monotonic() - before, PATIENCE);
 }
 
+/// Promise: rolling a secret, also by `source rotate`, refuses no webhook.
 #[tokio::test(start_paused = true)]
 async fn webhook_signed_with_rotated_secret_is_accepted() {
     let world = TestWorld::new();
@@ -173,6 +175,8 @@ async fn webhook_signed_with_rotated_secret_is_accepted() {
 }
 
 /// On a first deploy, senders create the secret only for an existing URL.
+///
+/// Promise: a source without a secret answers 503.
 #[tokio::test(start_paused = true)]
 async fn webhook_of_source_without_secret_gets_503() {
     for secrets in ["", "secrets = []\n"] {
@@ -249,6 +253,7 @@ async fn webhook_is_accepted_after_document_corrects_provider() {
     assert_eq!(ingest.answer(&post(&world, OLD, "2")).await.status_code, 200);
 }
 
+/// Promise: repeated forged webhooks cause fewer and fewer rereads of the document.
 #[tokio::test(start_paused = true)]
 async fn forged_webhooks_reread_document_at_growing_intervals() {
     let world = TestWorld::new();
@@ -414,6 +419,8 @@ async fn drain(world: &TestWorld, script: &ScriptedDocument, live: &LiveSources)
     drainer.process(&received, deadline, &SuspectGate::new(1)).await
 }
 
+/// Promise: a clock that is a minute off parks no delivery of a new source; a source with waiting deliveries is not
+/// removed.
 #[tokio::test(start_paused = true)]
 async fn worker_with_fast_clock_finds_an_added_source() {
     for ahead in [2, 59] {

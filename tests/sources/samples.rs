@@ -40,6 +40,7 @@ fn error(answer: &Response) -> String {
     format!("{} {}", answer.status_code, answer.body)
 }
 
+/// Promise: ingest answers with the body that a provider requires; changed deliveries get 401.
 #[tokio::test(start_paused = true)]
 async fn every_sample_is_accepted_and_answered_as_required() {
     let world = TestWorld::new();

@@ -45,6 +45,7 @@ impl TopicsShop {
     }
 }
 
+/// Promise: ignored topics are verified, answered 200, counted, not stored.
 #[tokio::test(start_paused = true)]
 async fn ignored_topic_is_answered_200_and_not_stored() {
     let shop = TopicsShop::new();

@@ -24,7 +24,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value as Json;
 use serializer::{
     local::{
-        EventSource, Function, QUEUE, TOTALS_TABLE,
+        EventSource, LocalFunction, QUEUE, TOTALS_TABLE,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, ProcessIds, ProcessLogs},
         queue::queue_url,
@@ -50,7 +50,7 @@ use webhook_serializer::{
 };
 
 use crate::webhooks::{request, signed, update};
-use proxy::Proxy;
+use proxy::ChaosProxy;
 pub use report::{ChaosReport, CommittedEffect, ReceiverKind};
 use report::{late_effects, read_lines};
 use roles::{ROLE, effect_row};
@@ -442,7 +442,7 @@ pub async fn run_plan(program: &Path, plan: &ChaosPlan) -> Result<ChaosReport> {
     let sources = Arc::new(Sources::parse(&document)?);
     let mut engines = EnginesProcess::new(program, directory.path().join("data"))?;
     engines.restart().await?;
-    let proxy = Arc::new(Proxy::start(engines.ports[0]).await?);
+    let proxy = Arc::new(ChaosProxy::start(engines.ports[0]).await?);
     let env = Env::system();
     let pool = |role, most| {
         let most = NonZeroUsize::new(most).context("at least one")?;
@@ -463,7 +463,7 @@ pub async fn run_plan(program: &Path, plan: &ChaosPlan) -> Result<ChaosReport> {
     let stop_working = watch::Sender::new(false);
     let mut working = JoinSet::new();
     for _ in 0..plan.workers {
-        let function = Function::Processes(workers.clone());
+        let function = LocalFunction::Processes(workers.clone());
         let source = EventSource::of(&engines.account(), engines.config().queue_url, function, FUNCTION_TIMEOUT);
         working.spawn(source.run(stop_working.subscribe()));
     }

@@ -48,13 +48,13 @@ pub struct TableCall<'a> {
     pub writes: &'a [Write],
 }
 
-pub type Plan = dyn Fn(&TableCall<'_>) -> Fault + Send + Sync;
+pub type FaultPlan = dyn Fn(&TableCall<'_>) -> Fault + Send + Sync;
 
 pub type FaultyTable = Forwarding<Faults>;
 
 pub struct Faults {
     env: Env,
-    plan: Box<Plan>,
+    plan: Box<FaultPlan>,
     requests: AtomicU64,
     writes: AtomicU64,
     reads: AtomicU64,

@@ -22,6 +22,7 @@ pub mod handlers;
 pub mod invoke_types;
 pub mod leaseless;
 pub mod lines;
+pub mod made;
 pub mod metered;
 pub mod not_run;
 #[cfg(doctest)]
@@ -33,6 +34,7 @@ pub mod shop;
 pub mod simulation;
 pub mod slots;
 pub mod testbed;
+pub mod tree;
 pub mod webhooks;
 pub mod world;
 

@@ -12,11 +12,11 @@ use std::{
 
 use serializer::{
     local::{
-        Engines, EventSource, Function, QUEUE,
+        Engines, EventSource, LocalFunction, QUEUE,
         handler_log::{Journal, Journaled},
         queue::QueueFaults,
     },
-    view::audit::{Sent, Verdict},
+    view::audit::{AuditVerdict, Sent},
 };
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
@@ -155,7 +155,7 @@ impl TestBed {
 
     pub fn feed(&mut self, drainer: Drainer) {
         let worker = Worker::new(drainer, self.parts().queue, self.env.clone());
-        let source = EventSource::new(&self.engines, Function::Here(Box::new(worker)), Duration::from_secs(60));
+        let source = EventSource::new(&self.engines, LocalFunction::Here(Box::new(worker)), Duration::from_secs(60));
         self.tasks.spawn(source.run(self.stop.subscribe()));
     }
 
@@ -189,8 +189,8 @@ impl TestBed {
         sent
     }
 
-    pub fn verdict(&self, sent: &[Sent]) -> Verdict {
-        Verdict::of(sent, &self.journal.runs(), &BTreeSet::new())
+    pub fn verdict(&self, sent: &[Sent]) -> AuditVerdict {
+        AuditVerdict::of(sent, &self.journal.runs(), &BTreeSet::new())
     }
 
     /// Stops the workers; each finishes its batch first.

@@ -50,6 +50,7 @@ fn combinations(values: &BTreeMap<String, Vec<String>>) -> Vec<Given<'_>> {
     made
 }
 
+/// Promise: every combination of parameters deploys, with alarms, dashboard and domain beside it.
 #[test]
 fn every_combination_of_parameters_deploys_all_stacks() {
     let template = core();
@@ -133,6 +134,7 @@ fn changed_parameter_replaces_only_listed_resources() {
     }
 }
 
+/// Promise: after a change of `Sources`, functions may read the old document until all read the new.
 #[test]
 fn functions_keep_permission_to_read_old_sources_until_updated() {
     let sources = ["", "/shop/sources", "/shop-sources", crate::SECRET];

@@ -223,6 +223,7 @@ fn needed() -> Vec<(String, String)> {
     needed
 }
 
+/// Promise: the deployer's policies grant what the stacks need, in every partition, and little more.
 #[test]
 fn deploy_policies_grant_every_action_of_the_registry() {
     let statements = all_statements();

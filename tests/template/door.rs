@@ -39,6 +39,7 @@ fn matches(route: &str, method: &str, path: &str) -> bool {
     (routed == method || routed == "ANY") && pattern.len() == path.len() && pattern.iter().zip(&path).all(is_same)
 }
 
+/// Promise: both doors pass on the same; no parameter replaces a table, queue or URL.
 #[test]
 fn http_api_and_function_url_forward_same_requests() {
     let deployed = core().deployed(&[("FrontDoor", "both")]);
@@ -137,6 +138,7 @@ impl Door {
     }
 }
 
+/// Promise: 403 without the secret of `origin` in `x-origin-secret`.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_without_the_origin_secret_gets_403() {
     let mut door = Door::deployed(&format!("[origin]\nsecret = '{ORIGIN_SECRET}'\n{SOURCES}")).await;

@@ -29,6 +29,9 @@ fn sources(worker_timeout: u64) -> Sources {
     Sources::parse(&document).expect("it is right")
 }
 
+/// Promise: existing tables are used by their prefix: rights, variables and dashboard follow.
+///
+/// Promise: repeats are recognised for the retention, 30 days by default.
 #[test]
 fn functions_receive_the_template_parameters() {
     let given = [("Sources", SECRET), ("Tables", "restored"), ("RetentionDays", "7"), ("ParkedRetentionDays", "90")];
@@ -105,6 +108,7 @@ const FIRST_RELEASE: [(&str, &[&str]); 3] = [
     ),
 ];
 
+/// Promise: a new release starts with the last one's variables; SAM keeps previous values.
 #[test]
 fn functions_accept_variables_of_the_first_release() {
     let deployed = core().deployed(&[]);
@@ -129,6 +133,7 @@ fn seconds(deployed: &DeployedTemplate, path: &str) -> Duration {
     Duration::from_secs(deployed.text(path).parse().expect("a number"))
 }
 
+/// Promise: lease and visibility timeout fit every `WorkerTimeout`.
 #[test]
 fn lease_and_visibility_fit_every_worker_timeout() {
     for timeout in ["30", "60", "120", "300", "900"] {

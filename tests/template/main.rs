@@ -18,10 +18,9 @@ mod roles;
 mod rules;
 mod storage;
 
-use std::path::Path;
-
 use document::SamTemplate;
 use serializer::stack::Stack;
+use tests::tree::read as file;
 
 /// The ARN of a secret in Secrets Manager.
 const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd";
@@ -30,12 +29,6 @@ const TEMPLATES: [&str; 3] = ["template.yaml", "templates/observability.yaml", "
 
 fn core() -> SamTemplate {
     SamTemplate::read("template.yaml")
-}
-
-/// Reads a file of the repository.
-fn file(path: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
-    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 #[test]

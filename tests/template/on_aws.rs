@@ -1,11 +1,12 @@
 //! Runs the functions of `.ci/on-aws` with stand-ins for `aws`, `sam` and the command.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
+
+use tests::tree::root;
 
 /// Runs lines of shell with the functions of `.ci/on-aws`. Returns the calls of `aws` and `sam`, one a line.
 /// The stand-ins print what `answers`, a shell `case`, says.
 fn calls(answers: &str, lines: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace");
     let folder = tempfile::tempdir().expect("a folder");
     let script = crate::file(".ci/on-aws");
     let (functions, _) = script.split_once("\nold=$(secret)").expect("functions, and what begins with a secret");
@@ -21,11 +22,12 @@ fn calls(answers: &str, lines: &str) -> Vec<String> {
     let path = folder.path().join("program");
     fs::write(&path, program).expect("it is written");
     let mut bash = Command::new("bash");
-    let done = bash.arg(&path).current_dir(root).env("TMPDIR", folder.path()).output().expect("bash runs");
+    let done = bash.arg(&path).current_dir(root()).env("TMPDIR", folder.path()).output().expect("bash runs");
     assert!(done.status.success(), "{done:?}");
     fs::read_to_string(log).expect("something was called").lines().map(str::to_owned).collect()
 }
 
+/// Promise: the parts of `.ci/on-aws` that need no account work.
 #[test]
 fn removal_leaves_no_table_of_any_stack() {
     let tables = ["try-entities", "try-inbox", "try-r-entities", "try-r-inbox", "try-2-entities", "try-2-inbox"];

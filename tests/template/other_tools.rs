@@ -28,6 +28,7 @@ fn arguments(block: &str, sign: char) -> BTreeMap<&str, &str> {
     found
 }
 
+/// Promise: Terraform uploads each function's code for its stack.
 #[test]
 fn terraform_keeps_previous_code_for_rollback() {
     let text = file("templates/terraform/main.tf");
@@ -50,6 +51,7 @@ fn terraform_keeps_previous_code_for_rollback() {
     assert!(stack.contains("depends_on = [aws_s3_object.code]"), "it may be deployed before its code is there");
 }
 
+/// Promise: the CDK makes the same stack.
 #[test]
 fn terraform_and_cdk_set_the_tables_parameter() {
     let terraform = file("templates/terraform/main.tf");

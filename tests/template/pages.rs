@@ -54,6 +54,8 @@ fn regions(text: &str) -> BTreeSet<&str> {
 }
 
 /// `.ci/parameters` saves the regions whose registry has no type of Function URLs.
+///
+/// Promise: the page names every region without Function URLs.
 #[test]
 fn deploying_page_and_doctor_list_same_regions() {
     let saved: Vec<String> = serde_json::from_str(include_str!("regions.json")).expect("it is JSON");

@@ -36,10 +36,11 @@ fn set<'a>(name: &str, text: &'a str) -> &'a str {
     line.unwrap_or_else(|| panic!("{name} is not set"))
 }
 
+/// Promise: a project's template is this repository's, except the stack's name.
 #[test]
 fn project_template_deploys_and_builds_like_this_project() {
     for same in ["template.yaml", "templates/observability.yaml", "templates/domain.yaml", "rustfmt.toml"] {
-        assert!(read(same) == read(&format!("templates/rust/{same}")), "{same}");
+        assert!(read(same) == read(format!("templates/rust/{same}")), "{same}");
     }
     let named = read("samconfig.toml").replace("\"webhook-serializer", "\"{{ project_name }}");
     assert_eq!(named, read("templates/rust/samconfig.toml"), "but for the stack's name");
@@ -63,6 +64,8 @@ fn project_template_deploys_and_builds_like_this_project() {
 }
 
 /// A request that only pings the endpoint reaches no handler.
+///
+/// Promise: one command makes a project that builds, can use tokio, passes its tests and demo.
 #[tokio::test]
 async fn project_handler_accepts_every_sample() {
     let totals = worker::Totals { table: Some("totals".into()) };
@@ -99,7 +102,7 @@ async fn project_handler_accepts_every_sample() {
 #[test]
 fn project_template_depends_on_tokio() {
     for function in ["worker", "scheduler"] {
-        let manifest = read(&format!("templates/rust/functions/{function}/Cargo.toml"));
+        let manifest = read(format!("templates/rust/functions/{function}/Cargo.toml"));
         let (_, dependencies) = manifest.split_once("[dependencies]\n").expect("dependencies");
         let dependencies = dependencies.split("\n[").next().expect("a table");
         assert!(dependencies.contains("tokio.workspace = true\n"), "{function}");

@@ -1,18 +1,15 @@
 //! The rights that the pages list suffice for the `aws` commands that they show.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use serde_json::Value;
+use tests::tree::root;
 
 use crate::{document::texts, file};
 
 /// Returns all files of a folder of the repository that end in `end`, except in its subfolders.
 fn files(folder: &str, end: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a workspace").join(folder);
+    let root = root().join(folder);
     let all = fs::read_dir(&root).expect("a folder").map(|entry| entry.expect("an entry").path());
     let named = |path: PathBuf| format!("{folder}/{}", path.file_name().expect("a name").to_string_lossy());
     all.filter(|path| path.to_string_lossy().ends_with(end)).map(named).collect()
@@ -95,6 +92,7 @@ fn called(text: &str) -> BTreeSet<String> {
     found
 }
 
+/// Promise: the listed rights suffice for the commands of pages, runbooks and `doctor`.
 #[test]
 fn operator_has_the_rights_that_runbooks_need() {
     let operator = operator();

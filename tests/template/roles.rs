@@ -16,6 +16,11 @@ use crate::{
 /// An action, a resource, and a condition as JSON.
 type Grant = (String, String, String);
 
+/// Promise: only named functions are called, with the qualifier; `local` sends none over `http://`.
+///
+/// Promise: each role grants what its function needs, and no more.
+///
+/// Promise: tables can use your key.
 #[tokio::test(start_paused = true)]
 async fn role_allows_exactly_the_requests_its_function_makes() {
     let asked = asked().await;
@@ -57,6 +62,8 @@ fn roles_carry_the_permissions_boundary() {
 
 /// A second inline policy looks like a manual change of a role that declares its own. A drift-aware
 /// change set, the cure for manual changes, would remove it.
+///
+/// Promise: drift detection finds manual changes, and no others.
 #[test]
 fn role_with_inline_policies_has_no_second_one() {
     for path in TEMPLATES {

@@ -6,6 +6,7 @@ use webhook_serializer::{engine::deferred::LARGEST_MESSAGE, protocol::format::at
 
 use crate::core;
 
+/// Promise: tables are encrypted, recoverable and outlive the stack.
 #[test]
 fn tables_match_code_and_outlive_the_stack() {
     let deployed = core().deployed(&[]);

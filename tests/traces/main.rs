@@ -10,7 +10,7 @@ use std::{num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
 use collector::{ReceivedSpan, TraceCollector, one};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use serializer::local::{
-    Function, QUEUE,
+    LocalFunction, QUEUE,
     function_pool::FunctionPool,
     function_process::{FunctionProcess, FunctionSettings, ProcessLogs},
 };
@@ -96,7 +96,7 @@ impl TracedDeployment {
     /// Starts a worker and waits until the queue is empty.
     async fn work(&mut self) {
         let pool = FunctionPool::new(settings("worker", &self.environment, &self.lines), NonZeroUsize::MIN);
-        self.lane.local.feed(Function::Processes(Arc::new(pool)));
+        self.lane.local.feed(LocalFunction::Processes(Arc::new(pool)));
         self.lane.local.engines.queues().until(QUEUE, |counts| counts.total() == 0).await.expect("there is that queue");
     }
 
@@ -147,6 +147,7 @@ fn named(spans: &[ReceivedSpan], trace: &str) -> Vec<String> {
     names
 }
 
+/// Promise: one trace under the request's `traceparent`, without body, secret or signature.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_trace_covers_request_settle_and_receiver() {
     let collector = TraceCollector::start().await;
@@ -203,6 +204,7 @@ async fn one_trace_covers_request_settle_and_receiver() {
     assert_eq!(deployed.warnings(), [""; 0]);
 }
 
+/// Promise: `invoke` gets the `traceparent` of each delivery's run, `forward` that of the group's run.
 #[tokio::test(flavor = "multi_thread")]
 async fn trace_shows_group_run_and_each_delivery() {
     let collector = TraceCollector::start().await;
@@ -244,6 +246,7 @@ async fn trace_shows_group_run_and_each_delivery() {
     }
 }
 
+/// Promise: an invalid `traceparent` begins a new trace; an unsampled one is passed on, without spans.
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_traceparent_begins_a_new_trace() {
     let collector = TraceCollector::start().await;
@@ -283,6 +286,8 @@ async fn unsampled_trace_is_passed_on_but_not_sent() {
 }
 
 /// Anybody can send webhooks with wrong signatures.
+///
+/// Promise: rejected requests make no span; attempts and repeats do, without error texts.
 #[tokio::test(flavor = "multi_thread")]
 async fn unverified_request_makes_no_span() {
     let collector = TraceCollector::start().await;
@@ -358,6 +363,8 @@ fn of_delivery<'a>(spans: &'a [ReceivedSpan], id: &'a str) -> impl Iterator<Item
 }
 
 /// The store is unavailable when the delivery arrives, and available again when it is appended.
+///
+/// Promise: deferred and rewound deliveries keep their trace; redriven ones begin one.
 #[tokio::test(flavor = "multi_thread")]
 async fn deferred_delivery_keeps_the_trace() {
     let collector = TraceCollector::start().await;
@@ -380,6 +387,7 @@ async fn deferred_delivery_keeps_the_trace() {
     assert_eq!((&process.parent, process.attribute("outcome")), (&taken_up.span, "applied"));
 }
 
+/// Promise: a failing collector or invalid variable changes no answer or outcome; spans are sent after the answer.
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_collector_changes_no_answer_or_outcome() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -425,6 +433,7 @@ async fn sender_is_answered_before_spans_are_sent() {
     assert_eq!(named(&spans, TRACE).len(), 3);
 }
 
+/// Promise: without an endpoint nothing is traced or stored.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_span_is_sent_when_tracing_is_off() {
     let collector = TraceCollector::start().await;

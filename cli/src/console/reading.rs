@@ -97,7 +97,7 @@ impl Statuses {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(super) struct SharedReadings {
     kept: std::sync::Mutex<[Option<Arc<StoreReading>>; 2]>,
     /// Locked during a reading, so that concurrent requests share one reading.
     making: Mutex<()>,
@@ -117,7 +117,7 @@ impl StoreReading {
     }
 }
 
-impl Readings {
+impl SharedReadings {
     pub(super) async fn get(
         &self,
         watched: &Watched,

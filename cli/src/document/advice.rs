@@ -115,7 +115,8 @@ pub fn of_origin(sources: &Sources) -> Option<Advice> {
 }
 
 fn several(source: &Source) -> Option<String> {
-    let (name, provider) = (&source.name, &source.provider_name);
+    let name = &source.name;
+    let provider = &source.provider_name;
     let facts = &providers::rule_of(provider)?.facts;
     if source.stale == Stale::Skip && facts.resolution.is_none() {
         return Some(format!(
@@ -188,7 +189,8 @@ fn entities(source: &Source) -> Option<String> {
         table.row([one.delivery.topic.clone(), one.example.entity.to_owned(), goes_to]);
     }
     let or = if split.is_some() { "" } else { "Or take a field from some topics only: `{TOPICS:FIELD}`.\n" };
-    let (name, provider) = (&source.name, &source.provider_name);
+    let name = &source.name;
+    let provider = &source.provider_name;
     let rows: String = table.to_string().lines().map(|row| format!("  {row}\n")).collect();
     Some(format!(
         "source `{name}`: {what}:\n{rows}\
@@ -204,7 +206,8 @@ fn finds_nothing(source: &Source) -> Option<String> {
     let mut routed = rule.examples.iter().map(|example| route(source, example).delivery.entity).peekable();
     routed.peek()?;
     routed.all(|key| key == unrouted).then(|| {
-        let (name, provider) = (&source.name, &source.provider_name);
+        let name = &source.name;
+        let provider = &source.provider_name;
         format!(
             "source `{name}`: `entity` finds nothing in any example of {provider}'s events. The examples contain only the\n\
              fields that {provider}'s own rule needs, so your template may still be right. Deliveries without an entity\n\
@@ -270,7 +273,8 @@ mod tests {
             let sources = Sources::parse(&document(secret, origin)).unwrap();
             (of_origin(&sources), of(sources.get("shop").unwrap()))
         };
-        let (random, unresolved) = ("whsec_Zk93bTR6S2dRcTdUaHBY", "{{resolve:secretsmanager:origin:SecretString}}");
+        let random = "whsec_Zk93bTR6S2dRcTdUaHBY";
+        let unresolved = "{{resolve:secretsmanager:origin:SecretString}}";
         let (of_origin, of_shop) = both(random, &"q7mZ4kT1".repeat(4));
         assert!(of_origin.is_none() && of_shop.is_empty(), "{of_origin:?} {of_shop:?}");
         let (of_origin, of_shop) = both("whsec_c2VjcmV0", unresolved);
@@ -307,6 +311,7 @@ mod tests {
         assert!(nothing[0].contains("shipstation-v1 does not say when an event happened"), "{nothing:?}");
     }
 
+    /// Promise: it warns about templates that scatter deliveries or find nothing, and not about these pages' templates.
     #[test]
     fn entity_template_that_splits_an_order_causes_a_warning() {
         let told = warned("shopify", "'{source}/order/{/id}'").unwrap();

@@ -67,7 +67,8 @@ impl Text {
         let before = self.0.to_string();
         let sources = self.0.get_mut(SOURCES).and_then(Item::as_table_like_mut);
         sources.and_then(|sources| sources.remove(source)).with_context(|| unknown(source))?;
-        let (header, after) = (header(&before), self.0.to_string());
+        let header = header(&before);
+        let after = self.0.to_string();
         if !after.starts_with(header) {
             let after = if header.ends_with("\n\n") { after.trim_start_matches('\n') } else { &after };
             self.0 = format!("{header}{after}").parse()?;
@@ -220,6 +221,7 @@ retry = { attempts = 3, first = \"2s\" }
         text
     }
 
+    /// Promise: `source` keeps comments, layout, key, tier and type, hides secrets, undoes no concurrent edit.
     #[test]
     fn edit_leaves_rest_of_document_unchanged() {
         let with = edited(TOML, |text| text.put_first("shop", "secrets", "new"));

@@ -32,7 +32,7 @@ use crate::{
     output::{one_line, this_command},
     say,
     view::{
-        audit::{Sent, Verdict},
+        audit::{AuditVerdict, Sent},
         lanes::{Picture, terminal},
         recording::{EventKind, EventRecorder, RecordedEvent},
     },
@@ -237,7 +237,7 @@ async fn run_act(
         written.with_context(|| format!("{} cannot be written", path.display()))?;
     }
     let runs = deployment.journal.runs().split_off(runs_before);
-    let verdict = Verdict::of(&sent, &runs, &excused);
+    let verdict = AuditVerdict::of(&sent, &runs, &excused);
     let starts = deployment.journal.starts().split_off(starts_before);
     let report = ActReport::new(verdict, orders, &runs, &starts, &deployment.story, &*deployment.table()).await;
     say!("{report}");

@@ -30,14 +30,14 @@ pub const GROWTH: Duration = Duration::from_millis(50);
 const POLL_SECONDS: i32 = 1;
 
 #[derive(Debug)]
-pub enum Function {
+pub enum LocalFunction {
     Here(Box<Worker>),
     Processes(Arc<FunctionPool>),
     /// A function behind Lambda's Invoke API.
     Invoked(Invoker),
 }
 
-impl Function {
+impl LocalFunction {
     /// Stops further handler starts in this process. Functions in other processes finish their batch.
     pub(super) fn finish(&self) {
         match self {
@@ -87,18 +87,18 @@ pub struct EventSource {
     slots: usize,
     sqs: aws_sdk_sqs::Client,
     queue_url: String,
-    function: Arc<Function>,
+    function: Arc<LocalFunction>,
     timeout: Duration,
     env: Env,
     at_work: AtWork,
 }
 
 impl EventSource {
-    pub fn new(engines: &Engines, function: Function, timeout: Duration) -> Self {
+    pub fn new(engines: &Engines, function: LocalFunction, timeout: Duration) -> Self {
         Self::of(&engines.account(), engines.config().queue_url, function, timeout)
     }
 
-    pub fn of(account: &Account, queue_url: String, function: Function, timeout: Duration) -> Self {
+    pub fn of(account: &Account, queue_url: String, function: LocalFunction, timeout: Duration) -> Self {
         Self {
             sqs: account.sqs(&account.http_client()),
             queue_url,
@@ -122,7 +122,7 @@ impl EventSource {
         self
     }
 
-    pub(super) fn function(&self) -> Arc<Function> {
+    pub(super) fn function(&self) -> Arc<LocalFunction> {
         self.function.clone()
     }
 
@@ -192,15 +192,15 @@ impl EventSource {
 
     async fn invoke(&self, event: SqsEvent) -> Result<BatchResponse> {
         match &*self.function {
-            Function::Here(worker) => {
+            LocalFunction::Here(worker) => {
                 let deadline: Timestamp = self.env.machine_now() + self.timeout;
                 Ok(worker.process(event, deadline).await)
             }
-            Function::Processes(pool) => {
+            LocalFunction::Processes(pool) => {
                 let answer = pool.invoke(serde_json::to_vec(&event)?).await?;
                 Ok(serde_json::from_slice(&answer)?)
             }
-            Function::Invoked(invoker) => {
+            LocalFunction::Invoked(invoker) => {
                 let answer = invoker.invoke("worker", &event, self.timeout).await?;
                 Ok(serde_json::from_str(&answer)?)
             }

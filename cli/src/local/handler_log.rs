@@ -25,7 +25,7 @@ pub enum RunEnd {
 }
 
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct LoggedRun {
     pub entity: EntityKey,
     pub delivery_id: String,
     pub sequence: Sequence,
@@ -43,7 +43,7 @@ pub struct Run {
 #[derive(Debug, Clone)]
 pub struct Journal {
     starts: watch::Sender<Vec<EntityKey>>,
-    runs: Arc<Mutex<Vec<Run>>>,
+    runs: Arc<Mutex<Vec<LoggedRun>>>,
     applied: watch::Sender<usize>,
     env: Env,
 }
@@ -63,7 +63,7 @@ impl Journal {
         let _ = starts.wait_for(|starts| starts.len() >= count).await;
     }
 
-    pub fn runs(&self) -> Vec<Run> {
+    pub fn runs(&self) -> Vec<LoggedRun> {
         self.runs.lock().expect("no one panics while holding this").clone()
     }
 
@@ -81,7 +81,7 @@ impl Journal {
         let _ = applied.wait_for(|applied| *applied >= count).await;
     }
 
-    fn end(&self, run: Run) {
+    fn end(&self, run: LoggedRun) {
         let applied = run.ending == RunEnd::Applied;
         self.runs.lock().expect("no one panics while holding this").push(run);
         if applied {
@@ -110,7 +110,7 @@ impl<H> Journaled<H> {
     fn begin(&self, delivery: &Delivery, context: &Context) -> JournalEntry<'_> {
         let journal = &self.journal;
         let started = journal.now();
-        let run = Run {
+        let run = LoggedRun {
             entity: delivery.entity().clone(),
             delivery_id: delivery.delivery_id().to_string(),
             sequence: delivery.sequence(),
@@ -128,7 +128,7 @@ impl<H> Journaled<H> {
 
 struct JournalEntry<'a> {
     journal: &'a Journal,
-    run: Option<Run>,
+    run: Option<LoggedRun>,
 }
 
 impl JournalEntry<'_> {

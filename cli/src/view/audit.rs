@@ -9,7 +9,7 @@ use std::{
 
 use webhook_serializer::protocol::entity::{EntityKey, FencingToken, Sequence};
 
-use crate::local::handler_log::{Run, RunEnd};
+use crate::local::handler_log::{LoggedRun, RunEnd};
 
 /// A sent delivery. Its times are by the monotonic clock that also times the handler's runs, so the two can be
 /// compared.
@@ -22,7 +22,7 @@ pub struct Sent {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Verdict {
+pub struct AuditVerdict {
     pub lost: Vec<String>,
     pub repeated: Vec<String>,
     pub overlaps: Vec<String>,
@@ -31,12 +31,12 @@ pub struct Verdict {
     pub ran_ahead: Vec<String>,
 }
 
-impl Verdict {
+impl AuditVerdict {
     /// Compares the sent deliveries with the handler's runs. Deliveries in `excused` were parked and need not be
     /// applied.
-    pub fn of(sent: &[Sent], runs: &[Run], excused: &BTreeSet<String>) -> Self {
+    pub fn of(sent: &[Sent], runs: &[LoggedRun], excused: &BTreeSet<String>) -> Self {
         let mut verdict = Self::default();
-        let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+        let mut by_entity: BTreeMap<&EntityKey, Vec<&LoggedRun>> = BTreeMap::new();
         for run in runs {
             by_entity.entry(&run.entity).or_default().push(run);
         }
@@ -55,7 +55,7 @@ impl Verdict {
         verdict
     }
 
-    fn find_overlaps(&mut self, runs: &[&Run]) {
+    fn find_overlaps(&mut self, runs: &[&LoggedRun]) {
         let mut busy_until = Duration::ZERO;
         let mut at_work = None;
         for run in runs {
@@ -68,7 +68,7 @@ impl Verdict {
         }
     }
 
-    fn compare(&mut self, sent: &[&Sent], runs: &[&Run], excused: &BTreeSet<String>) {
+    fn compare(&mut self, sent: &[&Sent], runs: &[&LoggedRun], excused: &BTreeSet<String>) {
         let mut first_start: BTreeMap<&str, Duration> = BTreeMap::new();
         let mut applied: BTreeMap<&str, u32> = BTreeMap::new();
         let mut decided: BTreeMap<&str, Duration> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for AuditVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_clean() {
             return f.write_str("in order, one at a time, nothing lost, nothing repeated");
@@ -168,8 +168,8 @@ mod tests {
         Sent { entity: entity(), delivery_id: id.into(), sent: ms(at), answered: Some(ms(at + 1)) }
     }
 
-    fn run(id: &str, from: u64, to: u64) -> Run {
-        Run {
+    fn run(id: &str, from: u64, to: u64) -> LoggedRun {
+        LoggedRun {
             entity: entity(),
             delivery_id: id.into(),
             sequence: Sequence(from),
@@ -183,8 +183,8 @@ mod tests {
         }
     }
 
-    fn verdict(sent: &[Sent], runs: &[Run]) -> Verdict {
-        Verdict::of(sent, runs, &BTreeSet::new())
+    fn verdict(sent: &[Sent], runs: &[LoggedRun]) -> AuditVerdict {
+        AuditVerdict::of(sent, runs, &BTreeSet::new())
     }
 
     #[test]
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn audit_reports_overlap_of_a_run_with_the_preceding_group() {
-        let with = |token, run: Run| Run { token: FencingToken(token), ..run };
-        let of = |id, place, from| Run { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
+        let with = |token, run: LoggedRun| LoggedRun { token: FencingToken(token), ..run };
+        let of = |id, place, from| LoggedRun { sequence: Sequence(place), ..with(from, run(id, from, from + 10)) };
         let all = [sent("1", 0), sent("2", 5), sent("3", 8)];
         assert!(verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 20)]).is_clean());
         let early = verdict(&all, &[of("1", 1, 10), of("2", 2, 10), of("3", 3, 15)]);

@@ -166,6 +166,7 @@ mod tests {
         assert_eq!(node(text).to_string().lines().nth(3), Some("    {"));
     }
 
+    /// Promise: no sender's text controls a terminal; raw output in a pipe is exact.
     #[test]
     fn control_characters_of_bodies_are_escaped() {
         let shown = node("{\"\u{9b}2J\":\"\\u001b[2J\u{9b}\u{7f}\u{202e}\"}").compact();

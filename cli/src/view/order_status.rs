@@ -438,6 +438,7 @@ mod tests {
         format!("{} | {} | {}", status.kind.as_str(), status.causes.join(" "), next.join(", "))
     }
 
+    /// Promise: an order's state names cause and next commands.
     #[test]
     fn order_status_names_cause_and_next_commands() {
         let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no");

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// An answer's status and body.
-pub type Answer = (u16, String);
+pub type CannedAnswer = (u16, String);
 
 /// The beginning of a service's refusal.
 pub const DENIED: &str = "User: arn:aws:iam::123456789012:user/ann is not authorized to perform";
@@ -22,7 +22,7 @@ pub const DENIED: &str = "User: arn:aws:iam::123456789012:user/ann is not author
 /// A service that answers each request by its action, target or path.
 pub struct Aws {
     url: String,
-    answers: Arc<Mutex<BTreeMap<String, Vec<Answer>>>>,
+    answers: Arc<Mutex<BTreeMap<String, Vec<CannedAnswer>>>>,
     asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
@@ -116,7 +116,7 @@ impl Aws {
 
 fn serve(
     mut stream: BufReader<std::net::TcpStream>,
-    answers: &Mutex<BTreeMap<String, Vec<Answer>>>,
+    answers: &Mutex<BTreeMap<String, Vec<CannedAnswer>>>,
     asked: &Mutex<Vec<(String, String)>>,
 ) {
     while let Some(post) = Post::read(&mut stream) {
@@ -194,6 +194,7 @@ impl StackWithLocal {
     }
 }
 
+/// Promise: `--stack` finds tables, queue and sources by a stack's outputs, or says why not.
 #[test]
 fn stack_outputs_locate_tables_queue_and_sources() {
     let mut stack = StackWithLocal::start();

@@ -61,6 +61,7 @@ fn well() -> StackWithLocal {
     stack
 }
 
+/// Promise: `doctor` reports problems with their remedy and what it could not check, and changes nothing.
 #[test]
 fn healthy_stack_passes_every_check() {
     let mut stack = well();
@@ -216,6 +217,8 @@ fn check_without_permission_names_the_missing_permission() {
 
 /// The worker's role lists functions as `InvokeFunctionArns` does. IAM takes another qualifier for another
 /// function.
+///
+/// Promise: `doctor` checks the functions and tables that sources name, their rights, and names a `WorkerConcurrency`.
 #[test]
 fn missing_or_forbidden_invoked_function_is_reported() {
     let stack = well();

@@ -48,6 +48,7 @@ fn start(data: &str) -> LocalProcess {
     LocalProcess::spawn(outliving_limits(&serializer(&["local", "--port", "0", "--json", "--data", data]), ""))
 }
 
+/// Promise: on a full disk, `local` answers 503 and keeps what it has accepted.
 #[test]
 fn full_disk_answers_503_and_loses_no_webhook() {
     let folder = folder();

@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::running::{LocalProcess, complained, folder, printed, serializer};
 
 /// A tick may begin while the calls run, so the calls may run two ticks, but each once.
+///
+/// Promise: `jobs once` runs a program once for a tick, records its failure, and passes its exit code on.
 #[test]
 fn program_runs_once_for_a_tick_whoever_calls() {
     let local = LocalProcess::start(&[]);

@@ -18,6 +18,8 @@ fn run_under_lease(local: &LocalProcess, options: &[&str], script: &str) -> Outp
     local.ran(&command)
 }
 
+/// Promise: `lease run` passes on signals and exit code, lets its program read the terminal, kills it if the lease is
+/// lost.
 #[test]
 fn program_runs_under_lease_and_its_exit_code_is_returned() {
     let local = LocalProcess::start(&[]);
@@ -81,6 +83,7 @@ fn signal_is_passed_to_program_under_lease() {
     }
 }
 
+/// Promise: no signal to `lease run` lets its program continue without a lease; on Linux, SIGKILL neither.
 #[test]
 fn program_ends_with_any_signal_to_lease_run() {
     let local = LocalProcess::start(&[]);
@@ -156,6 +159,7 @@ fn shell_can_read_terminal_after_lease_run_ends() {
     terminal.wait().expect("it ends");
 }
 
+/// Promise: `get` and `release` accept hashed keys; `lease list` hashes names without `--raw`.
 #[test]
 fn key_hash_from_lease_list_finds_the_lease() {
     let folder = folder();

@@ -63,6 +63,7 @@ pub fn page(events: &[Value], token: Option<&str>) -> (u16, String) {
     (200, page.to_string())
 }
 
+/// Promise: `listen` prints each event once, in sequence.
 #[test]
 fn listen_to_stack_prints_each_log_line_once() {
     let stack = StackWithLocal::start();

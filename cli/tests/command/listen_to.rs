@@ -160,6 +160,7 @@ fn is_signed(post: &Post, secret: &str) -> bool {
     ran(&verify).status.success()
 }
 
+/// Promise: `listen --to` posts what `forward` would, in each order's sequence, by reads only.
 #[test]
 fn listen_posts_forwarded_request_again_with_new_signature() {
     // The first body is stored in parts, the second in one row.
@@ -237,6 +238,7 @@ fn orders_are_posted_in_parallel_each_order_in_sequence() {
     assert!(open.lock().unwrap().values().all(|(now, most)| (*now, *most) == (0, 1)), "{open:?}");
 }
 
+/// Promise: `listen --to` goes on with a receiver that fails, is slow or is away, and `r` repeats the last.
 #[test]
 fn failing_answer_is_shown_and_order_continues() {
     let warehouse = WarehouseRun::start("handler = 'log'");
@@ -361,6 +363,7 @@ fn pressing_r_posts_last_delivery_again() {
     listening.until_said("2 deliveries were posted; 0 got no 2xx");
 }
 
+/// Promise: bodies are posted to another machine only when agreed.
 #[test]
 fn posting_to_another_machine_requires_yes_option() {
     // Nothing serves at port 1.

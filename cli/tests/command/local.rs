@@ -9,6 +9,7 @@ use std::{
 
 use crate::running::{LocalProcess, complained, event, file, folder, printed, ran, serializer};
 
+/// Promise: a data folder in use, or a file that is no worker, is refused at once.
 #[test]
 fn error_names_process_that_uses_the_data_folder() {
     let folder = folder();
@@ -24,6 +25,8 @@ fn error_names_process_that_uses_the_data_folder() {
 }
 
 /// SQLite goes on writing into a removed file, so webhooks would be accepted and lost.
+///
+/// Promise: if files of its data folder are removed, `local` ends instead of accepting webhooks that are lost.
 #[test]
 fn run_ends_if_its_data_is_removed() {
     for removed in ["tables.sqlite", "tables.sqlite-wal", "queue.sqlite", "queue.sqlite-wal", "in-use"] {
@@ -82,6 +85,7 @@ fn unusable_worker_file_is_refused_at_start() {
     assert!(printed(&refused).contains("  ERROR cannot start  reason=no table\n"), "{refused:?}");
 }
 
+/// Promise: shells and other readers read the same values from `--env-file`.
 #[test]
 fn shell_reads_env_file_values_unchanged() {
     let folder = tempfile::Builder::new().prefix("a $HOME #").tempdir().expect("a folder can be made");
@@ -101,6 +105,8 @@ fn shell_reads_env_file_values_unchanged() {
     }
 }
 
+/// Promise: `local` prints the same events and errors, whether the worker runs inside the command or as a separate
+/// process.
 #[test]
 fn parked_delivery_is_printed_with_next_command() {
     let folder = folder();
@@ -161,6 +167,7 @@ fn at_work() -> (LocalProcess, TcpListener, tempfile::TempDir) {
     (local, endpoint, folder)
 }
 
+/// Promise: Ctrl-C waits for running handlers and starts no further; a second stops at once.
 #[test]
 fn second_interrupt_stops_local_run_immediately() {
     let (mut local, _endpoint, _folder) = at_work();

@@ -9,6 +9,7 @@ use crate::{
     trouble::{BLOCKED, PARKED, Trouble, parked},
 };
 
+/// Promise: bulk `redrive` lists first, keeps sequence, continues after a stop; two people may run it at once.
 #[test]
 fn bulk_redrive_lists_deliveries_before_any_change() {
     let mut trouble = Trouble::start();
@@ -63,6 +64,7 @@ fn bulk_redrive_lists_deliveries_before_any_change() {
     assert!(of_one.is_sorted_by_key(|(_, _, at)| at.expect("it is back")), "{places:?}");
 }
 
+/// Promise: the other bulk verbs list first and continue, while deliveries arrive.
 #[test]
 fn bulk_commands_list_targets_and_cost_before_confirmation() {
     let mut trouble = Trouble::start();
@@ -147,6 +149,7 @@ fn resume_of_many_names_those_that_stay_on_hold() {
     assert!(said.contains("is no longer blocked, but stays on hold") && said.contains("1 done, 0 "), "{said}");
 }
 
+/// Promise: `discard` deletes only what is parked, decided, and not being redriven.
 #[test]
 fn only_parked_deliveries_are_discarded() {
     let mut trouble = Trouble::start();

@@ -11,6 +11,7 @@ use crate::running::{LocalProcess, complained, event, file, folder, position, pr
 
 const ORDER: &str = "shopify/order/450789469";
 
+/// Promise: `send` prints the order that ingest names or, if rejected, the file of its secrets.
 #[test]
 fn send_prints_the_order_that_the_server_names() {
     let folder = folder();

@@ -7,6 +7,8 @@ use crate::running::{LocalProcess, complained, event, folder, printed, ran};
 
 const ORDER: &str = "shopify/order/450789469";
 
+/// Promise: `restore` refuses tables in use, and asks first; no job runs for an earlier time; rewound deliveries stay
+/// applied.
 #[test]
 fn restore_runs_once_and_refuses_used_tables() {
     let day = folder();

@@ -166,6 +166,7 @@ impl Trouble {
     }
 }
 
+/// Promise: `status` groups by source and error, despite unreadable rows, and estimates lag.
 #[test]
 fn status_shows_next_command_for_each_group_of_orders() {
     let mut trouble = Trouble::start();
@@ -260,6 +261,8 @@ fn list_filters_and_sorts_orders_and_shows_reasons() {
 }
 
 /// The bodies have 12 MB, and 4 KB cost half a unit.
+///
+/// Promise: reading more than 1,000 units asks first.
 #[test]
 fn scan_over_1000_read_units_requires_yes_option() {
     let trouble = Trouble::start();

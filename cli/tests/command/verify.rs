@@ -57,6 +57,7 @@ fn is_valid((said, code): &(Value, Option<i32>)) -> bool {
     *code == Some(0)
 }
 
+/// Promise: `serializer verify` describes valid webhooks, and names usual mistakes.
 #[test]
 fn verify_reports_webhook_fields_and_signed_parts() {
     let mut headers = signed("shopify", "secret", &[], BODY.as_bytes());
@@ -196,6 +197,7 @@ fn binary_key_and_body_are_verified() {
     }
 }
 
+/// Promise: `serializer sign` signs; keys may be hexadecimal or base64; times may differ by `tolerance`.
 #[test]
 fn sign_and_verify_agree_for_each_signable_provider() {
     let mut signing = 0;
@@ -261,6 +263,7 @@ fn verify_says_url_has_no_effect_if_url_is_not_signed() {
     assert!(done.status.success() && complained(&done).contains("--url has no effect"), "{done:?}");
 }
 
+/// Promise: a token in the URL is verified, and covers nothing.
 #[test]
 fn verify_checks_token_in_url_and_lists_no_signed_parts() {
     let body =

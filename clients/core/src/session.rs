@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use webhook_serializer::{
-    EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
+    CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
     engine::{store::Store, wake::Waker},
     leases::{KeyDisplay, UnansweredRequest},
     telemetry::{Event, Observer},
@@ -281,8 +281,8 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
                     }
                 };
                 match guard.commit(writes).await {
-                    Ok(Ok(())) => return effects.emit(json!({ "is": "committed" })),
-                    Ok(Err(NotCommitted { guard: kept, refusals })) => {
+                    Ok(CommitOutcome::Committed) => return effects.emit(json!({ "is": "committed" })),
+                    Ok(CommitOutcome::Refused(NotCommitted { guard: kept, refusals })) => {
                         guard = kept;
                         let refused = (0..refusals.len()).filter(|number| refusals[*number].is_some()).collect();
                         effects.emit(not_committed(refused));

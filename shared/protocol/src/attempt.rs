@@ -264,6 +264,7 @@ mod tests {
         (starts, retries.waited(class))
     }
 
+    /// Promise: `Outcome::retry` doubles waits, `retry_after` takes yours, up to a day; only this order waits.
     #[test]
     fn retry_wait_doubles_until_longest_wait_of_failure_class() {
         let policy = RetryPolicy::default();

@@ -414,6 +414,7 @@ mod tests {
         }
     }
 
+    /// Promise: an entity key has up to 512 bytes.
     #[test]
     fn key_longer_than_512_bytes_is_refused() {
         let longest = format!("n/{}", "x".repeat(EntityKey::MAX_BYTES - 2));

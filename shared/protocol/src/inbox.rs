@@ -14,14 +14,14 @@ mod rewind;
 mod settle;
 mod skip;
 
-pub use claim::{Claim, Claimed, Put, PutOutcome, Void, Voided, owes_wake_up};
-pub use commit::{Commit, Committed, Settling};
-pub use fail::{Block, Fail, Failed, MarkStart, Marked, RetryNow, Retrying, Unblock, Unblocked};
-pub use park::Park;
-pub use receipt::Spill;
-pub use rewind::{Rewind, Rewound};
-pub use settle::{Decision, Settle, SettleAndRelease, Settled, SettledAndReleased};
-pub use skip::{Skip, Skipped};
+pub use claim::*;
+pub use commit::*;
+pub use fail::*;
+pub use park::*;
+pub use receipt::*;
+pub use rewind::*;
+pub use settle::*;
+pub use skip::*;
 
 #[cfg(test)]
 mod tests;

@@ -18,12 +18,12 @@ mod release;
 mod renew;
 mod term;
 
-pub use acquire::{Acquire, Acquired, TakeOver, deliveries_turn};
-pub use ask::{ForceRelease, Forced, LONGEST_YIELD, RequestYield, yields_until};
-pub use follow::Follow;
-pub use release::{Ended, HandOver, LONGEST_TURN, MarkHandOver, Release, ReleaseEmpty, Released, YieldToDeliveries};
-pub use renew::{Renew, Renewed};
-pub use term::Term;
+pub use acquire::*;
+pub use ask::*;
+pub use follow::*;
+pub use release::*;
+pub use renew::*;
+pub use term::*;
 
 use crate::{
     entity::{EntityKey, FencingToken, Sequence},

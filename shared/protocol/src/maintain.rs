@@ -10,17 +10,14 @@ mod position;
 mod restore;
 mod retention;
 
-pub use act::{LogAction, LogOutcome, OperatorAction, Reason};
-pub use erase::{Forget, Forgotten, Remove, RemovePart, Removed};
-pub use hold::{BeginHold, EndHold, HoldChanged};
-pub use listing::ListJob;
-pub use parked::{Discard, Discarded, MarkRedrive, RedriveMarked};
-pub use position::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn, TURN};
-pub use restore::{
-    AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, NextRestore, NumbersAdvanced,
-    RecordFindings, RestoreRecord, is_claimed_after,
-};
-pub use retention::{ExpireAgain, ExtendRetention, KeepForever};
+pub use act::*;
+pub use erase::*;
+pub use hold::*;
+pub use listing::*;
+pub use parked::*;
+pub use position::*;
+pub use restore::*;
+pub use retention::*;
 
 #[cfg(test)]
 mod tests {

@@ -479,6 +479,7 @@ mod tests {
         }
     }
 
+    /// Promise: a handler learns that an event is older than one applied.
     #[test]
     fn event_times_keep_the_newest_of_each_topic_family() {
         let [early, late] = [Timestamp::from_millis(1), Timestamp::from_millis(2)];

@@ -12,6 +12,6 @@ mod define;
 mod job;
 mod run;
 
-pub use define::{DefineJob, RequestRun};
-pub use job::{JobState, LAST_RESULT_BYTES, LONGEST_DEFINITION, LONGEST_NAME, TickOutcome, TickResult, job_entity};
-pub use run::{CompleteTick, Completed, GiveUpTick, GivenUp, RecordPolicy, StartTick, Started, TakeOverTick};
+pub use define::*;
+pub use job::*;
+pub use run::*;

@@ -187,6 +187,7 @@ mod tests {
         format!("{:?}", leases(&[BASE.as_slice(), more].concat()).await.unwrap())
     }
 
+    /// Promise: `Leases::from_env` names what is missing or wrong.
     #[tokio::test]
     async fn lease_setup_error_names_the_missing_variable() {
         leases(&BASE).await.unwrap();

@@ -59,6 +59,7 @@ mod tests {
         [tables.unwrap().url().to_owned(), queues.unwrap().url().to_owned()]
     }
 
+    /// Promise: FIPS and dual-stack endpoints are AWS's.
     #[tokio::test]
     async fn computed_endpoints_equal_sdk_endpoints() {
         for region in ["eu-central-1", "us-east-2", "us-gov-west-1", "us-gov-east-1", "cn-north-1", "eusc-de-east-1"] {

@@ -56,9 +56,10 @@ mod tests {
     use super::*;
     use crate::{
         handler::{Canceller, Handler, HandlerError},
+        handlers::sample,
         protocol::{
-            delivery::{Delivery, Incoming},
-            entity::{DeliveryId, EntityKey, FencingToken, Identity, Sequence, SourceName},
+            delivery::Delivery,
+            entity::{FencingToken, Sequence},
         },
         time::Env,
     };
@@ -73,22 +74,7 @@ mod tests {
     }
 
     fn delivery() -> Deliveries {
-        let env = Env::system();
-        let incoming = Incoming {
-            entity: EntityKey::parse("test/a").unwrap(),
-            identity: Identity {
-                source: SourceName::parse("test").unwrap(),
-                delivery_id: DeliveryId::new("1"),
-                redrive: 0,
-            },
-            provider: None,
-            topic: "order.updated".into(),
-            family: "order".into(),
-            event_time: None,
-            received_at: env.now(),
-            content_type: None,
-            body: "{}".into(),
-        };
+        let incoming = sample::incoming("1");
         Deliveries(vec![Arc::new(Delivery::detached(incoming, Sequence(7)))])
     }
 

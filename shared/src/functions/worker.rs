@@ -329,6 +329,7 @@ mod tests {
         Setup { deployment, sources: sources.into(), account, http, env }
     }
 
+    /// Promise: a deployment starts with the handler `log`.
     #[tokio::test]
     async fn worker_setup_includes_ready_made_handlers() {
         let handlers = setup("printer").handlers().unwrap();

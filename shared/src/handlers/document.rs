@@ -13,7 +13,7 @@ use crate::nearest;
 
 /// A reason for refusing an answer's document.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Mistake {
+pub(super) enum DocumentMistake {
     #[error("it is empty")]
     Empty,
     #[error("it is null")]
@@ -27,19 +27,19 @@ pub(super) enum Mistake {
 }
 
 /// Returns the fields of an answer.
-pub(super) fn fields(body: &[u8]) -> Result<Map<String, Value>, Mistake> {
+pub(super) fn fields(body: &[u8]) -> Result<Map<String, Value>, DocumentMistake> {
     if body.is_empty() {
-        return Err(Mistake::Empty);
+        return Err(DocumentMistake::Empty);
     }
     let doubled = RefCell::new(None);
     let mut json = serde_json::Deserializer::from_slice(body);
     let parsed = Unique { doubled: &doubled }.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
     match (parsed, doubled.into_inner()) {
-        (_, Some(name)) => Err(Mistake::Doubled(name)),
+        (_, Some(name)) => Err(DocumentMistake::Doubled(name)),
         (Ok(Value::Object(fields)), _) => Ok(fields),
-        (Ok(Value::Null), _) => Err(Mistake::Null),
-        (Ok(_), _) => Err(Mistake::NotAnObject),
-        (Err(_), _) => Err(Mistake::NotJson),
+        (Ok(Value::Null), _) => Err(DocumentMistake::Null),
+        (Ok(_), _) => Err(DocumentMistake::NotAnObject),
+        (Err(_), _) => Err(DocumentMistake::NotJson),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A delivery for tests of handlers.
+//! Deliveries for tests.
 
 use bytes::Bytes;
 
@@ -9,6 +9,21 @@ use crate::{
     },
     time::Timestamp,
 };
+
+/// Creates a webhook of the order `shop/order/1`.
+pub(crate) fn incoming(id: &str) -> Incoming {
+    Incoming {
+        entity: EntityKey::parse("shop/order/1").unwrap(),
+        identity: Identity { source: SourceName::parse("shop").unwrap(), delivery_id: DeliveryId::new(id), redrive: 0 },
+        provider: None,
+        topic: "orders/create".into(),
+        family: "orders".into(),
+        event_time: None,
+        received_at: Timestamp::from_secs(1),
+        content_type: None,
+        body: "{}".into(),
+    }
+}
 
 /// Creates a delivery that was redriven twice and is at its third attempt.
 pub(super) fn delivery(id: &str, entity: &str, body: impl Into<Bytes>) -> Delivery {

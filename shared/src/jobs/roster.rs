@@ -24,17 +24,17 @@ pub struct Listed {
     pub name: String,
     /// The job's schedule and switch. `None` if the row has no definition or the definition cannot
     /// be parsed.
-    pub plan: Option<Plan>,
+    pub plan: Option<JobPlan>,
     pub state: JobState,
 }
 
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct JobPlan {
     pub schedule: Schedule,
     pub is_on: bool,
 }
 
-impl Plan {
+impl JobPlan {
     pub fn parse(definition: &str) -> Option<Self> {
         let (switch, schedule) = definition.split_once(' ')?;
         Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
@@ -60,7 +60,7 @@ pub async fn listed(store: &Store) -> Result<Vec<Listed>, StoreError> {
             // A job is listed before it is defined, so its row may not exist yet.
             let Some(row) = rows.iter().find(|row| row.text(a::ENTITY) == Some(entity.as_str())) else { continue };
             let state = JobState::parse(row)?;
-            let plan = state.definition.as_deref().and_then(Plan::parse);
+            let plan = state.definition.as_deref().and_then(JobPlan::parse);
             jobs.push(Listed { name: name.to_owned(), plan, state });
         }
     }

@@ -291,6 +291,7 @@ mod tests {
         assert_eq!(ticks, ["2026-01-01T02:00:00Z", "2026-01-02T02:00:00Z"]);
     }
 
+    /// Promise: daylight saving: skipped and repeated times, intervals.
     #[test]
     fn time_skipped_by_dst_is_due_at_change() {
         // Berlin goes from 02:00 to 03:00 on 29 March 2026, at 01:00 UTC.

@@ -65,6 +65,7 @@ mod tests {
         ["a", "b"].map(|job| switch.is_on(job))
     }
 
+    /// Promise: `JOBS` switches jobs on and off; `jobs run` runs one at the next tick all the same.
     #[test]
     fn jobs_variable_switches_jobs_on_and_off() {
         assert_eq!(on(&[]), [false, false]);

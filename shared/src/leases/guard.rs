@@ -39,7 +39,16 @@ pub struct Guard {
     is_open: bool,
 }
 
-/// The error of a commit that failed because a condition did not hold.
+/// The outcome of [`Guard::commit`].
+#[derive(Debug)]
+#[must_use]
+pub enum CommitOutcome {
+    /// All writes took effect, and the lease was released.
+    Committed,
+    Refused(NotCommitted),
+}
+
+/// A commit that failed because a condition did not hold.
 ///
 /// None of the writes took effect, and the lease was not released.
 #[derive(Debug)]
@@ -144,8 +153,8 @@ impl Guard {
     /// Makes at most 99 `writes` and releases the lease, all in one transaction.
     ///
     /// The transaction fails if the lease was lost. If a condition of the writes does not hold, the
-    /// function returns `Ok(Err(_))`: none of the writes took effect, and the lease was not
-    /// released.
+    /// function returns [`CommitOutcome::Refused`]: none of the writes took effect, and the lease was
+    /// not released.
     ///
     /// # Errors
     ///
@@ -153,7 +162,7 @@ impl Guard {
     /// [`LeaseError::Unknown`] if the store did not say whether the transaction took effect. Returns
     /// [`LeaseError::Refused`] if DynamoDB can never accept one of the writes: then none took effect,
     /// and the lease was released, or expires if the store did not answer.
-    pub async fn commit(mut self, writes: Vec<Write>) -> Result<Result<(), NotCommitted>, LeaseError> {
+    pub async fn commit(mut self, writes: Vec<Write>) -> Result<CommitOutcome, LeaseError> {
         let store = self.leases.store.clone();
         // The loop repeats only if new deliveries have arrived.
         loop {
@@ -172,7 +181,7 @@ impl Guard {
                     // lost.
                     let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
                         refusals.remove(0);
-                        return Ok(Err(NotCommitted { guard: self, refusals }));
+                        return Ok(CommitOutcome::Refused(NotCommitted { guard: self, refusals }));
                     };
                     let judge = ReleaseEmpty { lease: &lease, purge_at: None };
                     match judge.judge(Written::Refused(seen)).map_err(|error| LeaseError::after(error.into()))? {
@@ -190,7 +199,7 @@ impl Guard {
             }
         }
         self.ended(!self.is_idle).await;
-        Ok(Ok(()))
+        Ok(CommitOutcome::Committed)
     }
 
     /// Settles the delivery in front as an operator decided, and ends the lease with the same

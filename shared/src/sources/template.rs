@@ -195,6 +195,7 @@ mod tests {
         assert_eq!(template.fill("a topic", |_| None).as_deref(), Some("chat/notifications"));
     }
 
+    /// Promise: templates fill their fields, also by topic.
     #[test]
     fn template_field_applies_only_to_listed_topics() {
         let filled = |text: &str, topic: &str| {

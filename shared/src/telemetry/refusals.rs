@@ -13,11 +13,11 @@ pub(super) const SPACING: Duration = Duration::from_secs(10);
 
 /// A kind of refusal: its source and its reason. The source is `None` if the request names no configured
 /// source, so a flood of invented names adds no kinds.
-type Kind = (Option<SourceName>, IngestRefusal);
+type RefusalKind = (Option<SourceName>, IngestRefusal);
 
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    kinds: BTreeMap<Kind, Unreported>,
+    kinds: BTreeMap<RefusalKind, Unreported>,
     in_a_row: BTreeMap<SourceName, u32>,
 }
 
@@ -65,7 +65,7 @@ impl Refusals {
 
     /// Returns the kinds with counted refusals about which no line was written for [`SPACING`], with their
     /// counts. Each count starts again at zero.
-    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(Kind, u64)> {
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<(RefusalKind, u64)> {
         let overdue = self.kinds.iter_mut().filter(|(_, unreported)| {
             unreported.count > 0 && unreported.reported.is_none_or(|reported| now >= reported + SPACING)
         });
@@ -92,6 +92,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    /// Promise: further refusals share log lines; the first of each kind is logged at once.
     #[test]
     fn first_refusal_is_logged_at_once_and_others_are_summed() {
         let mut refusals = Refusals::default();
@@ -120,6 +121,7 @@ mod tests {
         assert_eq!(refusals.kinds.len(), 2);
     }
 
+    /// Promise: half of a provider's switch-off limit is reported at once.
     #[test]
     fn reaching_half_of_providers_failure_limit_is_reported_immediately() {
         let mut refusals = Refusals::default();

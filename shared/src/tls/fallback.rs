@@ -130,6 +130,7 @@ mod tests {
         TlsConnector::from(config.clone()).connect(name, stream).await.is_ok()
     }
 
+    /// Promise: behind a proxy, a program falls back to its machine's authorities.
     #[tokio::test]
     async fn unknown_issuer_loads_fallback_roots_once() {
         let own = certificate();

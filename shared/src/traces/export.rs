@@ -26,7 +26,7 @@ use opentelemetry_sdk::trace::{
 use self::{
     client::ExportClient,
     outbox::Outbox,
-    settings::{ExportSettings, Variables},
+    settings::{ExportSettings, SettingReader},
 };
 use crate::time::{Env, Timestamp};
 
@@ -39,7 +39,7 @@ struct Tracing {
 
 /// Starts tracing if `variables` name a collector. An invalid variable is logged as an error and leaves
 /// tracing off, so that deliveries are handled all the same.
-pub fn begin(variables: Variables<'_>, env: &Env) {
+pub fn begin(variables: SettingReader<'_>, env: &Env) {
     match Tracing::configured(variables, env) {
         Ok(Some(tracing)) => drop(TRACING.set(tracing)),
         Ok(None) => {}
@@ -66,7 +66,7 @@ pub async fn flush() {
 }
 
 impl Tracing {
-    fn configured(variables: Variables<'_>, env: &Env) -> Result<Option<Self>, String> {
+    fn configured(variables: SettingReader<'_>, env: &Env) -> Result<Option<Self>, String> {
         let Some(settings) = ExportSettings::read(variables)? else { return Ok(None) };
         let ExportSettings { endpoint, host, patience, resource, roots } = settings;
         let exporter = SpanExporter::builder()

@@ -1,8 +1,92 @@
 //! The operations of an act, each under a current or an outdated lease and row.
 
+use std::collections::BTreeSet;
+
+use tests::tree::{read, root, sources};
 use webhook_serializer::protocol::table::Key;
 
 use super::*;
+
+macro_rules! operations {
+    ($($group:ident: $($name:ident $($page:literal)?),*;)* @elsewhere: $($other:ident $($other_page:literal)?),*;) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum OperationKind { $($($name,)*)* }
+
+        impl OperationKind {
+            pub const ALL: &[OperationKind] = &[$($(OperationKind::$name,)*)*];
+        }
+
+        /// The types of all operations.
+        const TYPES: &[&str] = &[$($(stringify!($name),)*)* $(stringify!($other),)*];
+        /// The names of the operations in `docs/protocol.md`.
+        const PAGE: &[&str] = &[$($($($page,)?)*)* $($($other_page,)?)*];
+
+        impl RandomCase<'_> {
+            async fn run_act(&mut self, act: &RandomOperation, met: Met) -> Result<(), String> {
+                match act.kind {
+                    $($(OperationKind::$name)|* => self.$group(act, met).await,)*
+                }
+            }
+        }
+    };
+}
+
+// The protocol's operations, by the function below that runs them on random arguments, each with its name in
+// `docs/protocol.md`, if it has a row there. The last line has those that other suites run: `ticks.rs` of the model,
+// `end_to_end`, and `lost_replies.rs`.
+#[rustfmt::skip]
+operations! {
+    maintain:
+        Forget "erase", Remove "remove", MarkRedrive "mark redrive", Discard "discard", PutPart, RemovePart,
+        KeepForever, ExpireAgain, ExtendRetention "extend TTL", AdvancePosition "advance sweep", ListJob,
+        BeginRestore "begin restore", EndRestore "end restore", ForceAcquire "take by force",
+        AdvanceNumbers "advance numbers";
+    append:
+        Claim "claim", Put "put", Void "tombstone", Spill "write receipt", Park "park";
+    lease:
+        Acquire "acquire, a drain; acquire, exclusive", TakeOver "take over", Renew "renew",
+        ReleaseEmpty "release empty", Release "release", HandOver "hand over", MarkHandOver "mark hand-over",
+        RequestYield "request yield", Follow "follow", ForceRelease "force release";
+    settle:
+        Settle "settle", SettleAndRelease "settle and release", MarkStart "mark start", Fail "fail", Block "block",
+        Commit "commit; release with writes";
+    operate:
+        Unblock "unblock", BeginHold "hold", EndHold "resume", RetryNow "retry now", Skip "skip", Rewind "rewind",
+        LogAction "log", LogOutcome "log result";
+    @elsewhere:
+        DefineJob "define job", RequestRun "request run", StartTick "start tick", TakeOverTick "take tick over",
+        CompleteTick "complete tick", GiveUpTick "give tick up", YieldToDeliveries, RecordFindings;
+}
+
+impl OperationKind {
+    /// Returns whether the operation has no condition.
+    pub fn is_unconditional(self) -> bool {
+        matches!(
+            self,
+            OperationKind::PutPart | OperationKind::RemovePart | OperationKind::ListJob | OperationKind::LogAction
+        )
+    }
+}
+
+#[test]
+fn list_has_every_operation_of_code_and_page() {
+    let mut types = BTreeSet::from(["Commit".to_owned()]);
+    for file in sources(&root().join("shared/protocol/src")) {
+        let text = read(&file);
+        let named = text.lines().filter_map(|line| line.strip_prefix("impl Operation for "));
+        types.extend(named.map(|name| name.trim_end_matches(" {").trim_end_matches("<'_>").to_owned()));
+    }
+    assert_eq!(TYPES.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>(), types);
+    let page = read("docs/protocol.md");
+    let table = page.split("---|---|---|---\n").nth(1).expect("the table of operations");
+    let rows = table.lines().take_while(|line| line.contains(" | "));
+    let names = rows.flat_map(|row| row.split(" | ").next().expect("a name").split("; "));
+    assert_eq!(
+        PAGE.iter().flat_map(|names| names.split("; ")).collect::<BTreeSet<_>>(),
+        names.collect::<BTreeSet<_>>(),
+        "docs/protocol.md has a row for each"
+    );
+}
 
 /// The rows, leases and times that an act works with.
 struct Met {
@@ -45,52 +129,7 @@ impl RandomCase<'_> {
         // Few parts, so that operations often meet the same part.
         let part = part_row(&entity, &Nonce::from_parts(START, u128::from(act.twist % 2)), 0);
         let met = Met { now, entity, length, request, lease, state, claimed, purge_at, row, part };
-        match act.kind {
-            OperationKind::Forget
-            | OperationKind::Remove
-            | OperationKind::MarkRedrive
-            | OperationKind::Discard
-            | OperationKind::PutPart
-            | OperationKind::RemovePart
-            | OperationKind::KeepForever
-            | OperationKind::ExpireAgain
-            | OperationKind::ExtendRetention
-            | OperationKind::AdvancePosition
-            | OperationKind::ListJob
-            | OperationKind::BeginRestore
-            | OperationKind::EndRestore
-            | OperationKind::ForceAcquire
-            | OperationKind::AdvanceNumbers => self.maintain(act, met).await,
-            OperationKind::Claim
-            | OperationKind::Put
-            | OperationKind::Void
-            | OperationKind::Spill
-            | OperationKind::Park => self.append(act, met).await,
-            OperationKind::Acquire
-            | OperationKind::TakeOver
-            | OperationKind::Renew
-            | OperationKind::ReleaseEmpty
-            | OperationKind::Release
-            | OperationKind::HandOver
-            | OperationKind::MarkHandOver
-            | OperationKind::RequestYield
-            | OperationKind::Follow
-            | OperationKind::ForceRelease => self.lease(act, met).await,
-            OperationKind::Settle
-            | OperationKind::SettleAndRelease
-            | OperationKind::MarkStart
-            | OperationKind::Fail
-            | OperationKind::Block
-            | OperationKind::Commit => self.settle(act, met).await,
-            OperationKind::Unblock
-            | OperationKind::Hold
-            | OperationKind::Resume
-            | OperationKind::RetryNow
-            | OperationKind::Skip
-            | OperationKind::Rewind
-            | OperationKind::LogAction
-            | OperationKind::LogOutcome => self.operate(act, met).await,
-        }
+        self.run_act(act, met).await
     }
 
     /// Acts of the sweep, of restores and of expiry.
@@ -326,11 +365,11 @@ impl RandomCase<'_> {
                 let seen = state.map_or(FencingToken(1), |state| state.token);
                 self.run(&Unblock { entity: &entity, seen }).await?;
             }
-            OperationKind::Hold => {
+            OperationKind::BeginHold => {
                 let seen = state.map(|state| state.hold).unwrap_or_default();
                 self.run(&maintain::BeginHold { entity: &entity, seen, now }).await?;
             }
-            OperationKind::Resume => {
+            OperationKind::EndHold => {
                 let Some(seen) = state else { return Ok(()) };
                 self.run(&maintain::EndHold { seen: &seen, purge_at }).await?;
             }

@@ -5,6 +5,7 @@ use webhook_serializer::jobs::{Missed, TickError, roster, switch::Switch::Off};
 
 use super::night::{FUNCTION, MINUTE, Night, minute, one};
 
+/// Promise: `missed`: once, each (the newest hundred), or skip.
 #[tokio::test(start_paused = true)]
 async fn missed_ticks_run_as_configured() {
     let night = Night::new();

@@ -57,6 +57,7 @@ async fn former_holders_write_after_take_over_is_refused() {
     other.release().await.unwrap();
 }
 
+/// Promise: lease and work end with the caller's time; a lost lease is never reported as success.
 #[tokio::test(start_paused = true)]
 async fn lease_is_released_before_callers_time_ends() {
     let (world, table) = faulty(|_| Fault::None);
@@ -105,6 +106,7 @@ async fn lease_of_dropped_guard_is_reported_and_expires() {
     assert_eq!(world.events.dropped(), 1);
 }
 
+/// Promise: `lease release --why` says who, when and why.
 #[tokio::test(start_paused = true)]
 async fn forced_release_records_operator_and_reason() {
     let world = TestWorld::new();

@@ -20,6 +20,7 @@ async fn concurrent_unblocks_leave_no_order_stuck() {
     .await;
 }
 
+/// Promise: `resume` resets attempts and wakes; `retry` tries at once, attempts kept, and prolongs no wait.
 #[tokio::test(start_paused = true)]
 async fn unblock_resets_the_attempt_count() {
     let world = TestWorld::blocked().await;

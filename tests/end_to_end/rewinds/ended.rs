@@ -3,7 +3,7 @@
 use tests::prelude::*;
 use webhook_serializer::operator::Rewinding;
 
-use super::{Starts, applied, ended, entity, first, ids, operator, rewound};
+use super::{RecordedStarts, applied, ended, entity, first, ids, operator, rewound};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -63,7 +63,7 @@ async fn crash_while_ending_rewind_keeps_run_before() {
     for survives in 1.. {
         let mut world = applied(40).await;
         rewound(&world, 0).await;
-        let starts = Starts::default();
+        let starts = RecordedStarts::default();
         let runs = starts.clone();
         let drainers = [world.drainer(answering(move |delivery, _| {
             let id = delivery.delivery_id().to_string();

@@ -63,6 +63,7 @@ async fn delivery_parked_during_a_sweep_never_expires() {
     assert!(rows.len() > 2 && rows.iter().all(|row| row.get(a::PURGE_AT).is_none()), "{} rows", rows.len());
 }
 
+/// Promise: waiting deliveries are kept as long as they wait, jobs' rows forever.
 #[tokio::test(start_paused = true)]
 async fn sweep_keeps_every_waiting_delivery() {
     let world = TestWorld::with("test/a", 0..130).await;

@@ -8,13 +8,13 @@ use tokio::{
     task::JoinSet,
 };
 
-pub(super) struct Proxy {
+pub(super) struct ChaosProxy {
     url: String,
     is_cut_off: watch::Sender<bool>,
     _connections: JoinSet<()>,
 }
 
-impl Proxy {
+impl ChaosProxy {
     pub(super) async fn start(port: u16) -> Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let url = format!("http://{}", listener.local_addr()?);

@@ -10,8 +10,8 @@ use std::{
 
 use anyhow::Result;
 use serializer::{
-    local::handler_log::{Run, RunEnd},
-    view::audit::{Sent, Verdict},
+    local::handler_log::{LoggedRun, RunEnd},
+    view::audit::{AuditVerdict, Sent},
 };
 use webhook_serializer::{
     protocol::{
@@ -97,7 +97,7 @@ impl ChaosReport {
         self.check_effects(receiver, &mut mistakes);
         let mut sent = self.sent.clone();
         sent.iter_mut().filter(|sent| self.is_deferred(sent)).for_each(|sent| sent.answered = None);
-        let verdict = Verdict::of(&sent, &self.committed_runs(), &BTreeSet::new());
+        let verdict = AuditVerdict::of(&sent, &self.committed_runs(), &BTreeSet::new());
         if !verdict.is_clean() {
             mistakes.push(format!("the journal: {verdict}"));
         }
@@ -164,7 +164,7 @@ impl ChaosReport {
     }
 
     /// Returns the starts that ended in a commit. Other starts may overlap with them.
-    fn committed_runs(&self) -> Vec<Run> {
+    fn committed_runs(&self) -> Vec<LoggedRun> {
         let mut starts = BTreeMap::new();
         let mut runs = Vec::new();
         for line in &self.lines {
@@ -175,7 +175,7 @@ impl ChaosReport {
                 (HandlerStage::Start, _) => {
                     starts.insert((&line.entity, line.token), line.at);
                 }
-                (HandlerStage::End, Ok(entity)) => runs.push(Run {
+                (HandlerStage::End, Ok(entity)) => runs.push(LoggedRun {
                     entity,
                     delivery_id: line.id.clone(),
                     sequence: Sequence(line.sequence),

@@ -24,7 +24,7 @@ use webhook_serializer::{
 
 use tokio::sync::Notify;
 
-use crate::rules::{ViolatedRule, forget_settled};
+use crate::rules::{ViolatedRule, change_write, ends_lease};
 
 use super::{
     node::{Node, is_worker},
@@ -32,59 +32,6 @@ use super::{
 };
 use writes::*;
 pub use writes::{is_claim, is_put, waits, without_period, written_start};
-
-/// The mutations, each but three with a seed that is known to show it. `simulate --mutation` takes a mutation's
-/// place in this list, counted from 1. Seventeen of the mutations with a seed are among the model's
-/// counterexamples. The others are mistakes that the code once had, or rules that a restore, jobs, deferral
-/// or a breaker must keep.
-///
-/// Only the model shows `DeleteAtExpiredEmptyLease` and `ForgetOwedAfterVoid`: none of 1,000 seeds does.
-///
-/// No seed shows `FailWithoutHead`, the mutation that counts a failure without checking that `head` =
-/// sequence - 1. Without this condition nothing changes, because every settle changes the token, and `fail`
-/// checks the token too. The model has the same states without the condition as with it
-/// (`head_condition_of_fail_operation_is_redundant`), and shows the counterexample if settles keep the token.
-pub const CONTROLS: &[(ViolatedRule, Option<u64>)] = &[
-    (ViolatedRule::ReceiversIgnoreTokens, Some(4)),
-    (ViolatedRule::OneTokenPerDrain, Some(78)),
-    (ViolatedRule::ReleaseWithoutTail, Some(21)),
-    (ViolatedRule::StepOverGaps, Some(3)),
-    (ViolatedRule::VoidUnconditionally, Some(28)),
-    (ViolatedRule::DeleteAtExpiredEmptyLease, None),
-    (ViolatedRule::DropWhileDrained, Some(1)),
-    (ViolatedRule::ForgetOwedAfterVoid, None),
-    (ViolatedRule::RetryClaimWithoutDoubt, Some(23)),
-    (ViolatedRule::ReleaseRecognisedWithoutToken, Some(942)),
-    (ViolatedRule::FailKeepsItsMessage, Some(1199)),
-    (ViolatedRule::RedeliveryAcquiresAtOnce, Some(18)),
-    (ViolatedRule::FailWithoutHead, None),
-    (ViolatedRule::HolderFromRequest, Some(1)),
-    (ViolatedRule::StartWithoutTick, Some(1)),
-    (ViolatedRule::CountAttemptWithoutStart, Some(0)),
-    (ViolatedRule::EraseRemovesNewer, Some(33)),
-    (ViolatedRule::PendingOutlivesTheDrain, Some(3)),
-    (ViolatedRule::SettleRemembersNothing, Some(1)),
-    (ViolatedRule::DropWithoutReceipt, Some(6)),
-    (ViolatedRule::ReceiptsUnread, Some(4)),
-    (ViolatedRule::RepeatsItself, Some(0)),
-    (ViolatedRule::DeferredOnce, Some(1)),
-    (ViolatedRule::RestoreKeepsTokens, Some(2)),
-    (ViolatedRule::RestoreKeepsSequences, Some(2)),
-    (ViolatedRule::RestoreKeepsLeases, Some(3)),
-    (ViolatedRule::RestoreForgets, Some(2)),
-    (ViolatedRule::RestoreParksNothing, Some(4)),
-    (ViolatedRule::RestoreStopsAtTheTail, Some(8)),
-    (ViolatedRule::RestoreRunsTicksAgain, Some(0)),
-    (ViolatedRule::RestoreResumesBlocked, Some(10)),
-    (ViolatedRule::BreakerWaitCountsAttempt, Some(10)),
-    (ViolatedRule::BreakerForgets, Some(39)),
-    (ViolatedRule::PostponedStartCountsAttempt, Some(2)),
-    (ViolatedRule::EachAnswerResetsWait, Some(16)),
-    (ViolatedRule::DeferredSupersedes, Some(0)),
-    (ViolatedRule::RepeatsWithinAPeriod, Some(3)),
-    (ViolatedRule::RefusalBlocks, Some(69)),
-    (ViolatedRule::OwnClockDecides, Some(0)),
-];
 
 pub fn is_of_a_restore(rule: ViolatedRule) -> bool {
     matches!(
@@ -136,41 +83,15 @@ impl Mutator {
 
     pub fn outgoing(&self, write: &mut Write, row: impl FnOnce() -> Option<Row>) {
         let Some(mutation) = self.mutation else { return };
-        let entities = write.key.table == TableName::Entities;
-        let ends_lease =
-            entities && changes(write, |change| matches!(change, Change::Remove(name) if name == a::HOLDER));
-        let fails = ends_lease && sets(write, a::ATTEMPTS);
+        let ends_lease = ends_lease(write);
         let entity = entity_of(&write.key);
+        change_write(mutation, write);
         match mutation {
-            ViolatedRule::ReleaseWithoutTail if ends_lease && !fails => {
-                drop_parts(&mut write.condition, &|part| match part {
-                    Condition::Compare(name, Comparison::Equal, Operand::Attribute(_)) => name == a::HEAD,
-                    Condition::Compare(name, Comparison::Equal, Operand::Value(_)) => name == a::TAIL,
-                    _ => false,
-                });
-            }
-            ViolatedRule::VoidUnconditionally => {
-                if matches!(&write.action, Action::Put(row) if row.get(a::VOID).is_some()) {
-                    write.condition = Condition::Always;
-                }
-            }
-            ViolatedRule::SettleRemembersNothing => forget_settled(write),
-            ViolatedRule::FailWithoutHead if fails => {
-                drop_parts(
-                    &mut write.condition,
-                    &|part| matches!(part, Condition::Compare(name, ..) if name == a::HEAD),
-                );
-            }
-            ViolatedRule::StartWithoutTick if entities => {
+            ViolatedRule::StartWithoutTick if write.key.table == TableName::Entities => {
                 drop_parts(&mut write.condition, &|part| {
                     let asks = |part: &Condition| matches!(part, Condition::Absent(name) if name == a::LAST_TICK);
                     matches!(part, Condition::Any(parts) if parts.iter().any(asks))
                 });
-            }
-            ViolatedRule::PendingOutlivesTheDrain if ends_lease && sets(write, a::HEAD) => {
-                if let Action::Update(changes) = &mut write.action {
-                    changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
-                }
             }
             ViolatedRule::CountAttemptWithoutStart if takes_over(write) && !changes(write, is_charge) => {
                 let Some(row) = row() else { return };

@@ -19,7 +19,7 @@ use webhook_serializer::{
     },
     functions::worker::Worker,
     handler::Isolation,
-    leases::{LeaseError, Leases, Terms},
+    leases::{CommitOutcome, LeaseError, Leases, Terms},
     operator::Operator,
     protocol::{delivery::Incoming, state::HolderInfo},
     sources::{OnOutage, Sources, deliver::Deliver},
@@ -335,7 +335,7 @@ async fn hold(
     if holds.as_millis().is_multiple_of(2) {
         return guard.release().await;
     }
-    if guard.commit(Vec::new()).await?.is_ok() {
+    if matches!(guard.commit(Vec::new()).await?, CommitOutcome::Committed) {
         world.mark("an exclusive holder commits");
     }
     Ok(())

@@ -26,19 +26,19 @@ pub struct Jobs {
     #[command(subcommand)]
     action: Option<JobsCommand>,
     #[command(flatten)]
-    list: List,
+    list: JobsList,
 }
 
 #[derive(Debug, Subcommand)]
 enum JobsCommand {
     /// Run a job within a minute, even if the job is switched off
-    Run(Run),
+    Run(JobsRun),
     /// Run a program once for each tick of a schedule, however many hosts call this
     Once(once::Once),
 }
 
 #[derive(Debug, Args)]
-struct List {
+struct JobsList {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -47,7 +47,7 @@ struct List {
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct JobsRun {
     /// The job's name, as `serializer jobs` lists it
     name: String,
     #[command(flatten)]
@@ -64,7 +64,7 @@ impl Jobs {
     }
 }
 
-impl Run {
+impl JobsRun {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         if roster::request(&deployment.parts.store, &self.name).await?.is_none() {
@@ -87,7 +87,7 @@ impl Run {
     }
 }
 
-impl List {
+impl JobsList {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let now = deployment.env.now();

@@ -32,7 +32,7 @@ enum LeaseCommand {
     /// Show the lease of one key, or one lease by its id
     Get(Get),
     /// List the leases that are held
-    List(List),
+    List(LeaseList),
     /// Run a program while holding the lease of a key
     Run(run::Run),
     #[command(hide = true)]
@@ -56,7 +56,7 @@ struct Get {
 
 #[derive(Debug, Args)]
 #[command(after_help = SEEN)]
-struct List {
+struct LeaseList {
     /// Also list keys whose lease is free
     #[arg(long)]
     all: bool,
@@ -205,7 +205,7 @@ impl Get {
     }
 }
 
-impl List {
+impl LeaseList {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let page = leases(&deployment).list(self.after.as_ref().map(entity_row), self.limit).await?;

@@ -135,6 +135,7 @@ mod tests {
         check.run().map(|_| ()).map_err(|error| format!("{error:#}"))
     }
 
+    /// Promise: `serializer check` refuses what the functions would.
     #[test]
     fn check_refuses_documents_that_workers_refuse() {
         assert_eq!(check(serializer::local::samples::SOURCES, 60), Ok(()));

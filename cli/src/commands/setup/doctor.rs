@@ -20,7 +20,7 @@ use crate::commands::{
     survey::{Cost, ReadScope, Surveyor},
     target::{Deployment, Target},
 };
-use finding::{Finding, Verdict};
+use finding::{CheckFinding, CheckVerdict};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -58,14 +58,14 @@ const OF_AWS: &str =
 
 const OF_STACK: &str = "stack, door, drift, concurrency, functions, Parameter Store, alarm topic";
 
-struct Report {
+struct DoctorReport {
     json: bool,
-    worst: Verdict,
+    worst: CheckVerdict,
     counted: [usize; 4],
 }
 
-impl Report {
-    fn report(&mut self, findings: impl IntoIterator<Item = Finding>) {
+impl DoctorReport {
+    fn report(&mut self, findings: impl IntoIterator<Item = CheckFinding>) {
         for finding in findings {
             self.worst = self.worst.max(finding.verdict);
             self.counted[finding.verdict as usize] += 1;
@@ -81,16 +81,16 @@ impl Report {
             let [ok, not_made, warnings, wrong] = self.counted;
             say!("\n{wrong} wrong, {warnings} warnings, {ok} ok, {not_made} not made");
         }
-        if self.worst == Verdict::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        if self.worst == CheckVerdict::Wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 }
 
 impl Doctor {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let mut report = Report { json: self.json, worst: Verdict::Ok, counted: [0; 4] };
+        let mut report = DoctorReport { json: self.json, worst: CheckVerdict::Ok, counted: [0; 4] };
         let can_go_on = if deployment.is_local() {
-            report.report([Finding::not_made("AWS", format!("a local run has none of these: {OF_AWS}"))]);
+            report.report([CheckFinding::not_made("AWS", format!("a local run has none of these: {OF_AWS}"))]);
             true
         } else {
             self.of_aws(&deployment, &mut report).await
@@ -102,7 +102,7 @@ impl Doctor {
     }
 
     /// Runs the checks that need AWS. Returns false if AWS did not answer or refused the credentials.
-    async fn of_aws(&self, deployment: &Deployment, report: &mut Report) -> bool {
+    async fn of_aws(&self, deployment: &Deployment, report: &mut DoctorReport) -> bool {
         let services = Services::of(&deployment.account);
         let env = &deployment.env;
         let (findings, answers) = stack::caller(&services, env).await;
@@ -111,7 +111,7 @@ impl Doctor {
             return false;
         }
         let Some(stack) = &deployment.stack else {
-            report.report([Finding::not_made("stack", format!("add --stack NAME to check {OF_STACK}"))]);
+            report.report([CheckFinding::not_made("stack", format!("add --stack NAME to check {OF_STACK}"))]);
             return true;
         };
         report.report([stack::status(stack)]);
@@ -125,8 +125,8 @@ impl Doctor {
         true
     }
 
-    async fn of_parts(&self, deployment: &Deployment, report: &mut Report) {
-        let parts = store::Parts::of(deployment);
+    async fn of_parts(&self, deployment: &Deployment, report: &mut DoctorReport) {
+        let parts = store::StoreParts::of(deployment);
         report.report(parts.tables_are_well().await);
         let stack = deployment.stack.as_ref();
         let worker = stack.and_then(|stack| stack.number("WorkerTimeout"));
@@ -143,7 +143,7 @@ impl Doctor {
         }
         report.report([rows::jobs(deployment).await]);
         if self.no_rows {
-            report.report([Finding::not_made(
+            report.report([CheckFinding::not_made(
                 "rows",
                 "--no-rows leaves out the checks of row versions, of orders, and of the sources' ages",
             )]);
@@ -152,11 +152,11 @@ impl Doctor {
         let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), ReadScope::All).await;
         let survey = match surveyor {
             Ok(surveyor) => surveyor.finish(),
-            Err(error) => return report.report([Finding::not_made("rows", format!("{error:#}"))]),
+            Err(error) => return report.report([CheckFinding::not_made("rows", format!("{error:#}"))]),
         };
         report.report([rows::formats(&survey)]);
         if !survey.unread.is_empty() {
-            return report.report([Finding::not_made(
+            return report.report([CheckFinding::not_made(
                 "rows",
                 "only a part of the tables was read; with --yes, doctor reads all",
             )]);

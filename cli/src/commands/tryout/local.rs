@@ -19,7 +19,7 @@ use serializer::{
     console::{Console, Watched},
     document,
     local::{
-        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Function, Invoker, LocalOptions, LocalRun, OwnScheduler, SLOTS, demo,
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Invoker, LocalFunction, LocalOptions, LocalRun, OwnScheduler, SLOTS, demo,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, ProcessIds, ProcessLogs},
         runtime_api::InvokeError,
@@ -259,7 +259,7 @@ impl Local {
             bail!("{shown} {}", not_a_worker(&error));
         }
         for _ in 0..self.workers.get() {
-            deployment.feed(Function::Processes(pool.clone()));
+            deployment.feed(LocalFunction::Processes(pool.clone()));
         }
         Ok(pool.process_ids())
     }
@@ -608,6 +608,7 @@ mod tests {
         }
     }
 
+    /// Promise: `local` prints a `show` line that works.
     #[test]
     fn printed_command_lines_can_be_parsed() {
         for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {

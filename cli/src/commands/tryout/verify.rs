@@ -47,8 +47,8 @@ impl Verify {
             ));
         }
         let verdict = match claim.fetch().await.and_then(|()| claim.verify()) {
-            Ok(verdict) => verdict,
-            Err(Unusable::Secret(reason)) => Err(reason),
+            Ok(known) => Ok(known),
+            Err(Unusable::Secret(reason) | Unusable::Webhook(reason)) => Err(reason),
             Err(Unusable::Option(reason) | Unusable::Key(reason)) => return Ok(cannot_tell(&reason)),
         };
         Ok(match verdict {

@@ -65,7 +65,8 @@ fn known_topics(source: &Source) -> BTreeSet<String> {
         .collect();
     for (_, event) in samples::of_provider(&source.provider_name) {
         let Ok(event) = serde_json::from_str::<HttpRequest>(event) else { continue };
-        let (headers, body) = (event.headers(), event.bytes().unwrap_or_default());
+        let headers = event.headers();
+        let body = event.bytes().unwrap_or_default();
         topics.insert(source.describe(providers::Request { headers: &headers, body: &body }).topic);
     }
     topics

@@ -44,7 +44,8 @@ fn section(table: &ReferenceTable, page: &mut String) {
     let _ = write!(page, "\n## `{path}`\n\n{about}\n\n| field | form | if left out | |\n|---|---|---|---|\n");
     for field in fields {
         let ReferenceField { name, form, absent, about, .. } = field;
-        let (form, absent) = (form_of(*form), absent_of(*absent));
+        let form = form_of(*form);
+        let absent = absent_of(*absent);
         let _ = writeln!(page, "| `{name}` | {form} | {absent} | {about} Example: `{}` |", field.example);
     }
 }

@@ -128,6 +128,7 @@ fn explicit_default_equals_absent_field() {
     assert!(defaults >= 7, "{defaults}");
 }
 
+/// Promise: the reference has every field, default and limit; the schema accepts what the functions accept.
 #[test]
 fn parser_and_schema_agree_on_values() {
     let schema = Validator::new(&schema());

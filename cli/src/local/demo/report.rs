@@ -6,9 +6,9 @@ use webhook_serializer::protocol::{entity::EntityKey, table::Table as Store};
 
 use super::deployment::committed;
 use crate::{
-    local::handler_log::{Run, RunEnd},
+    local::handler_log::{LoggedRun, RunEnd},
     output::{self, Table},
-    view::{audit::Verdict, recording::EventRecorder},
+    view::{audit::AuditVerdict, recording::EventRecorder},
 };
 
 const SHOWN: usize = 6;
@@ -32,31 +32,31 @@ pub struct DemoOrderReport {
 #[derive(Debug, Clone)]
 pub struct ActReport {
     pub orders: Vec<DemoOrderReport>,
-    pub verdict: Verdict,
+    pub verdict: AuditVerdict,
 }
 
 impl ActReport {
     pub(super) async fn new(
-        verdict: Verdict,
+        verdict: AuditVerdict,
         arrived: BTreeMap<String, Vec<String>>,
-        runs: &[Run],
+        runs: &[LoggedRun],
         starts: &[EntityKey],
         story: &EventRecorder,
         table: &dyn Store,
     ) -> Self {
-        let mut by_entity: BTreeMap<&EntityKey, Vec<&Run>> = BTreeMap::new();
+        let mut by_entity: BTreeMap<&EntityKey, Vec<&LoggedRun>> = BTreeMap::new();
         for run in runs {
             by_entity.entry(&run.entity).or_default().push(run);
         }
         let mut orders = Vec::new();
         for (entity, runs) in by_entity {
-            let name = |run: &Run| story.name(&run.delivery_id, "");
+            let name = |run: &LoggedRun| story.name(&run.delivery_id, "");
             let ran: Vec<String> =
                 runs.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| name(run)).collect();
-            let rejected = |run: &Run| {
+            let rejected = |run: &LoggedRun| {
                 runs.iter().any(|other| other.ending == RunEnd::Rejected && other.delivery_id == run.delivery_id)
             };
-            let is_put_back = |run: &&&Run| run.ending == RunEnd::Applied && rejected(run);
+            let is_put_back = |run: &&&LoggedRun| run.ending == RunEnd::Applied && rejected(run);
             let put_back = runs.iter().filter(is_put_back).map(|run| name(run)).collect();
             let first = runs.first().map(|run| name(run)).unwrap_or_default();
             let mine = arrived.values().find(|names| names.contains(&first)).cloned().unwrap_or_default();
@@ -83,7 +83,7 @@ impl ActReport {
 }
 
 /// Returns the total time in handlers. The time of a handler start with several deliveries counts once.
-fn handled(runs: &[&Run]) -> Duration {
+fn handled(runs: &[&LoggedRun]) -> Duration {
     let by_start: BTreeMap<_, _> = runs.iter().map(|run| (run.token, run.ended.saturating_sub(run.started))).collect();
     by_start.into_values().sum()
 }
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn report_mentions_redriven_delivery_separately() {
         let shown = |put_back: &[&str]| {
-            let report = ActReport { orders: vec![order(put_back)], verdict: Verdict::default() };
+            let report = ActReport { orders: vec![order(put_back)], verdict: AuditVerdict::default() };
             console::strip_ansi_codes(&report.to_string()).lines().skip(2).collect::<Vec<_>>().join("\n")
         };
         assert_eq!(

@@ -24,10 +24,10 @@ pub fn diff(before: &BodyNode, after: &BodyNode, raw: bool) -> Vec<ChangedValue>
 #[derive(Clone, Copy)]
 struct Side<'a>(&'a BodyNode, &'a BodyNode);
 
-type Step = (String, String);
+type DiffStep = (String, String);
 
 impl<'a> Side<'a> {
-    fn children(self) -> Option<Vec<(Step, Side<'a>)>> {
+    fn children(self) -> Option<Vec<(DiffStep, Side<'a>)>> {
         match (self.0, self.1) {
             (BodyNode::Object(all), BodyNode::Object(shown)) => {
                 let member = |((key, node), (shown_key, shown)): (&'a (String, BodyNode), &'a (String, BodyNode))| {

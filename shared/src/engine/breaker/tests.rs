@@ -62,6 +62,7 @@ impl Clocked {
     }
 }
 
+/// Promise: three failing orders in a row open a source's breaker, which counts no attempts; one delivery probes.
 #[test]
 fn three_failing_orders_open_the_breaker() {
     let mut clocked = Clocked::opened();

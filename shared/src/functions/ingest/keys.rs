@@ -65,11 +65,11 @@ struct Cache {
     /// Local keys for development. A key from this set is used if the cache has no copy of it.
     known: Option<Arc<dyn Keys>>,
     roots: OnceLock<Roots>,
-    client: OnceLock<Client>,
+    client: OnceLock<HttpsClient>,
     copies: Mutex<Vec<Copy>>,
 }
 
-type Client = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type HttpsClient = legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 struct Copy {
     at: Address,
@@ -195,7 +195,7 @@ impl Cache {
     }
 }
 
-fn client(roots: Roots) -> Client {
+fn client(roots: Roots) -> HttpsClient {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);

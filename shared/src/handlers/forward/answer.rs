@@ -14,7 +14,7 @@ use crate::{
     handler::Outcome,
     handlers::{
         commit,
-        document::{self, Mistake},
+        document::{self, DocumentMistake},
     },
     protocol::table::TableName,
     time::Timestamp,
@@ -78,7 +78,7 @@ pub(super) fn with_commit(headers: &HeaderMap, body: &[u8], allowed: &[String]) 
         Ok(fields) if fields.contains_key("commit") || document::misspelt_commit(&fields).is_some() => {
             Outcome::retry(format!("the answer has `commit`, but not the content type {ANSWER}"))
         }
-        Err(Mistake::Doubled(name)) if name == "commit" => {
+        Err(DocumentMistake::Doubled(name)) if name == "commit" => {
             Outcome::retry(format!("the answer has `commit` twice, and not the content type {ANSWER}"))
         }
         _ => Outcome::Done,
@@ -193,6 +193,7 @@ mod tests {
         assert_eq!(of(ANSWER, None, r#"{"outcome":"done","commit":[]}"#), Outcome::Commit(Vec::new()));
     }
 
+    /// Promise: 2xx applies, 410 parks, others are retried; `Retry-After` counts up to an hour.
     #[test]
     fn any_2xx_status_yields_done_outcome() {
         for status in [200, 201, 202, 204, 299] {
@@ -209,6 +210,7 @@ mod tests {
         }
     }
 
+    /// Promise: 429, 503 and no connection cost no attempt; 502, 504 and silence are retried for a day.
     #[test]
     fn status_429_or_503_yields_unavailable_outcome() {
         for status in [429, 503] {
@@ -237,6 +239,7 @@ mod tests {
         assert_eq!(error, "the endpoint answered 304 Not Modified");
     }
 
+    /// Promise: an error is the refusal's status and first 200 bytes, without secrets.
     #[test]
     fn error_quotes_start_of_endpoint_response() {
         let judged = |status| judge(status, &HeaderMap::new(), "no such order", NOW, 0.0);

@@ -60,6 +60,7 @@ fn signature(key: &[u8], id: &str, time: &str, body: &[u8]) -> String {
     format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
+/// Promise: requests are signed by Standard Webhooks, other fields are headers; no sender's body passes for a list.
 #[tokio::test]
 async fn request_has_original_body_and_every_header() {
     let mut endpoint = Endpoint::start(|_| EndpointReply::status(204)).await;
@@ -180,6 +181,7 @@ fn groups(url: &str) -> Forward {
     Forward::new(Arc::new(Sources::parse(&document).unwrap()))
 }
 
+/// Promise: groups are one signed list, even of one; `latest` comes singly.
 #[tokio::test]
 async fn group_is_posted_as_one_signed_list() {
     let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
@@ -280,6 +282,7 @@ async fn retry_after_header_sets_the_wait() {
     assert_eq!(error, "the endpoint answered 429 Too Many Requests");
 }
 
+/// Promise: redirects are not followed; private addresses need `allow_private`.
 #[tokio::test]
 async fn redirect_is_not_followed() {
     let elsewhere = Endpoint::start(|_| EndpointReply::status(200)).await;
@@ -328,6 +331,8 @@ fn answer(status_line: &str, headers: &str) -> EndpointReply {
     EndpointReply::Whole(format!("{status_line}\r\nContent-Length: 0\r\n{headers}\r\n").into_bytes())
 }
 
+/// Promise: a 2xx without `commit` counts whatever its headers, up to 4,096 lines and 1 MiB; an unreadable answer is a
+/// failed attempt.
 #[tokio::test]
 async fn success_counts_whatever_its_headers() {
     let lines = |count: usize| (0..count).map(|number| format!("x-{number}: a\r\n")).collect::<String>();

@@ -172,6 +172,7 @@ mod tests {
         after.map(|after| after.as_secs_f64())
     }
 
+    /// Promise: `done`, `retry`, `reject`; other answers and exceptions are retried, their text cut.
     #[test]
     fn function_result_becomes_the_handler_outcome() {
         assert_eq!(returned(r#"{"outcome": "done"}"#), Outcome::Done);
@@ -254,6 +255,8 @@ mod tests {
         assert!(error.starts_with("the function timed out: Sandbox.Timedout: RequestId: 7"), "{error}");
     }
 
+    /// Promise: throttling, 403, 404 and Lambda's errors count no attempt; a function that times out is retried for a
+    /// day.
     #[test]
     fn throttled_lambda_call_yields_not_now_outcome() {
         let body = br#"{"Reason": "ConcurrentInvocationLimitExceeded", "Type": "User", "message": "Rate Exceeded."}"#;

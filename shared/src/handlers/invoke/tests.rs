@@ -59,6 +59,7 @@ async fn event(endpoint: &mut Endpoint) -> Value {
     serde_json::from_slice(&endpoint.posted().await.body).unwrap()
 }
 
+/// Promise: a function gets one document, on which schema, types and samples agree.
 #[tokio::test]
 async fn lambda_request_has_every_field_and_signature() {
     let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
@@ -121,6 +122,7 @@ async fn binary_body_is_sent_in_base64() {
     );
 }
 
+/// Promise: each start makes one call; a delivery keeps its `id` unless rewound.
 #[tokio::test]
 async fn delivery_id_in_event_changes_only_after_rewind() {
     let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;
@@ -234,6 +236,8 @@ fn longest_group_fits_a_lambda_event() {
 }
 
 /// Lambda itself sends no longer answer. Other endpoints may, even one without an end.
+///
+/// Promise: an answer is read up to Lambda's limit; a longer one is a failed attempt.
 #[tokio::test]
 async fn answer_longer_than_lambdas_limit_is_not_read() {
     let padded = |length: usize| {

@@ -213,6 +213,8 @@ pub(super) mod tests {
     }
 
     /// Python made the signature: `hmac.new(b"secret", b"msg_1.1767621700.{}", hashlib.sha512)`.
+    ///
+    /// Promise: `generic` describes other senders.
     #[test]
     fn signature_over_headers_time_and_body_is_accepted() {
         let list = "v2,AAAA v1,WUb/UboQJtD8hPBb2UCe1C30hGhPBgdRQu5B9pWUz1/enALSrTV+PUJFSeJELnBjEghNGdPIsZeAKbUN7an5iA== v1,AAAA";

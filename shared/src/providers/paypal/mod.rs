@@ -293,6 +293,7 @@ pub(super) mod tests {
         assert_eq!(entity("PAYMENT.CAPTURE.COMPLETED", "capture", related).as_deref(), Some("order/O1"));
     }
 
+    /// Promise: published keys come from their senders' hosts only, and are kept an hour; without one, 503.
     #[test]
     fn certificate_url_must_have_paypal_host_and_path() {
         let found = |url: &str| address(url).map(|at| at.to_string());

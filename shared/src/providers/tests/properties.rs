@@ -22,6 +22,7 @@ fn every_listed_provider_except_generic_has_an_entity_rule() {
     assert!(by_name("Shopify").is_none());
 }
 
+/// Promise: each provider's rule finds the order of its examples.
 #[test]
 fn documented_entity_examples_agree_with_code() {
     for name in NAMES {
@@ -287,6 +288,7 @@ proptest! {
         }
     }
 
+    /// Promise: nothing makes a provider panic or trust another secret.
     #[test]
     fn providers_never_panic_on_arbitrary_requests(
         headers in any_headers(),

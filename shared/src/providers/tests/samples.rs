@@ -165,6 +165,7 @@ fn every_provider_has_samples_with_expected_fields() {
     assert_eq!(described, deliveries());
 }
 
+/// Promise: every sample is accepted; your own sources refuse the development keys.
 #[test]
 fn every_sample_verifies_at_the_signing_time() {
     for name in deliveries() {
@@ -214,6 +215,7 @@ fn signing_each_sample_reproduces_the_signature_headers() {
     }
 }
 
+/// Promise: providers' tables say exactly what a signature covers.
 #[test]
 fn changing_a_field_described_as_signed_breaks_verification() {
     // More than the tolerance of any sample source.

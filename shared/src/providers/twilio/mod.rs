@@ -151,7 +151,6 @@ impl Provider for Twilio {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::providers::tests;
     use crate::providers::tests::rows::*;
 
     pub fn rows() -> Vec<ProviderRow> {

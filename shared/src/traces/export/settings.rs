@@ -13,7 +13,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A lookup of environment variables. Returns `None` for a variable that is unset or empty.
-pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type SettingReader<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 pub(super) struct ExportSettings {
     pub(super) endpoint: String,
@@ -24,7 +24,7 @@ pub(super) struct ExportSettings {
 }
 
 impl ExportSettings {
-    pub(super) fn read(variables: Variables<'_>) -> Result<Option<Self>, String> {
+    pub(super) fn read(variables: SettingReader<'_>) -> Result<Option<Self>, String> {
         let is = |name: &str, value: &str| variables(name).is_some_and(|is| is.eq_ignore_ascii_case(value));
         let Some((name, endpoint)) = first(variables, ENDPOINT) else { return Ok(None) };
         let endpoint =
@@ -55,11 +55,11 @@ const TIMEOUT: Names = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP
 const CERTIFICATE: Names = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
 const HEADERS: Names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
 
-fn first(variables: Variables<'_>, names: Names) -> Option<(&'static str, String)> {
+fn first(variables: SettingReader<'_>, names: Names) -> Option<(&'static str, String)> {
     names.into_iter().find_map(|name| Some((name, variables(name)?)))
 }
 
-fn patience(variables: Variables<'_>) -> Result<Duration, String> {
+fn patience(variables: SettingReader<'_>) -> Result<Duration, String> {
     let Some((name, value)) = first(variables, TIMEOUT) else { return Ok(PATIENCE) };
     match value.parse() {
         // In OpenTelemetry, 0 means no limit.
@@ -69,7 +69,7 @@ fn patience(variables: Variables<'_>) -> Result<Duration, String> {
     }
 }
 
-fn sampler(variables: Variables<'_>) -> Result<(), String> {
+fn sampler(variables: SettingReader<'_>) -> Result<(), String> {
     let name = "OTEL_TRACES_SAMPLER";
     let argument = "OTEL_TRACES_SAMPLER_ARG";
     let said = variables(name);
@@ -89,7 +89,7 @@ fn sampler(variables: Variables<'_>) -> Result<(), String> {
 }
 
 /// Checks that each header has a name. The error quotes no header, because a header may be secret.
-fn headers(variables: Variables<'_>) -> Result<(), String> {
+fn headers(variables: SettingReader<'_>) -> Result<(), String> {
     let Some((name, headers)) = first(variables, HEADERS) else { return Ok(()) };
     let is_one = |header: &str| header.split_once('=').is_some_and(|(name, _)| !name.trim().is_empty());
     let mut headers = headers.split(',').filter(|header| !header.trim().is_empty());
@@ -100,7 +100,7 @@ fn headers(variables: Variables<'_>) -> Result<(), String> {
     }
 }
 
-fn roots(variables: Variables<'_>) -> Result<Roots, String> {
+fn roots(variables: SettingReader<'_>) -> Result<Roots, String> {
     let mut roots = Roots::mozilla();
     if let Some((name, path)) = first(variables, CERTIFICATE) {
         let pem = std::fs::read(&path).map_err(|error| format!("{name}: {path} cannot be read: {error}"))?;
@@ -111,7 +111,7 @@ fn roots(variables: Variables<'_>) -> Result<Roots, String> {
 
 /// Returns the resource attributes of all spans. The function's name becomes the service name, unless a
 /// variable sets another one.
-fn resource(variables: Variables<'_>) -> Resource {
+fn resource(variables: SettingReader<'_>) -> Resource {
     let is_name = |one: &str| one.trim_start().starts_with("service.name=");
     let named = variables("OTEL_RESOURCE_ATTRIBUTES").is_some_and(|all| all.split(',').any(is_name));
     let function = variables("AWS_LAMBDA_FUNCTION_NAME").filter(|_| !named);

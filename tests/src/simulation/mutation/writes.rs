@@ -4,10 +4,11 @@ use webhook_serializer::protocol::{
     attempt::Retries,
     entity::EntityKey,
     format::attribute as a,
-    table::{Action, Change, Condition, Key, Row, TableName, Value, Write},
+    table::{Action, Change, Condition, Key, Row, Value, Write},
 };
 
 use super::super::world::{entity_number, key};
+pub use crate::rules::{changes, drop_parts, sets};
 
 /// Returns a delivery id that reads the same in each retry period of its sender.
 pub fn without_period(delivery_id: &str) -> String {
@@ -75,15 +76,6 @@ pub fn entity_of(key_: &Key) -> Option<EntityKey> {
     }
 }
 
-pub fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
-    matches!(&write.action, Action::Update(changes) if changes.iter().any(is))
-}
-
-pub fn sets(write: &Write, attribute: &str) -> bool {
-    write.key.table == TableName::Entities
-        && changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
-}
-
 pub fn takes_over(write: &Write) -> bool {
     let mut held = false;
     find_parts(&write.condition, &mut |part| {
@@ -102,15 +94,6 @@ pub fn set_to(write: &Write, attribute: &str) -> Option<Value> {
         Change::Set(name, value) if name == attribute => Some(value.clone()),
         _ => None,
     })
-}
-
-pub fn drop_parts(condition: &mut Condition, goes: &impl Fn(&Condition) -> bool) {
-    if let Condition::All(parts) = condition {
-        parts.retain(|part| !goes(part));
-        for part in parts {
-            drop_parts(part, goes);
-        }
-    }
 }
 
 pub fn find_parts(condition: &Condition, look: &mut impl FnMut(&Condition)) {

@@ -87,9 +87,12 @@ impl Once {
         let killed = Arc::new(Notify::new());
         let program: Arc<[OsString]> = self.program.into();
         let shown = program.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default();
-        let (ended, by_signal) = (code.clone(), killed.clone());
+        let ended = code.clone();
+        let by_signal = killed.clone();
         let start = move |context: Context| {
-            let (program, ended, by_signal) = (program.clone(), ended.clone(), by_signal.clone());
+            let program = program.clone();
+            let ended = ended.clone();
+            let by_signal = by_signal.clone();
             async move {
                 let run = run_for(&context, &program).await?;
                 *ended.lock().expect("no one panics while holding this") = Some(run.code);

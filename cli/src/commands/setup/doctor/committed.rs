@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serializer::stack::Stack;
 use webhook_serializer::sources::Sources;
 
-use super::finding::Finding;
+use super::finding::CheckFinding;
 
 const PARAMETER: &str = "CommitTableArns";
 
-pub fn tables(stack: Option<&Stack>, sources: &Sources) -> Vec<Finding> {
+pub fn tables(stack: Option<&Stack>, sources: &Sources) -> Vec<CheckFinding> {
     let mut named: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for source in sources.iter() {
         for table in source.forward().into_iter().flat_map(|destination| destination.commit()) {
@@ -36,19 +36,19 @@ fn all<'a>(stack: &Stack, tables: impl Iterator<Item = &'a str>) -> String {
     all.join(",")
 }
 
-fn one(stack: Option<&Stack>, table: &str, sources: &str, all: &str) -> Finding {
+fn one(stack: Option<&Stack>, table: &str, sources: &str, all: &str) -> CheckFinding {
     let check = format!("commit {table}");
     let Some(stack) = stack else {
         let why = "add --stack NAME: the stack's parameters name the tables that the worker may write";
-        return Finding::not_made(&check, why);
+        return CheckFinding::not_made(&check, why);
     };
     match (allowed(stack), arn(table, stack)) {
-        (None, _) => Finding::not_made(&check, format!("the stack has no parameter {PARAMETER}")),
-        (_, None) => Finding::not_made(&check, format!("the stack's ARN cannot be read: {}", stack.id)),
+        (None, _) => CheckFinding::not_made(&check, format!("the stack has no parameter {PARAMETER}")),
+        (_, None) => CheckFinding::not_made(&check, format!("the stack's ARN cannot be read: {}", stack.id)),
         (Some(allowed), Some(arn)) if allowed.contains(&arn) => {
-            Finding::ok(&check, format!("the worker may write this table, for {sources}"))
+            CheckFinding::ok(&check, format!("the worker may write this table, for {sources}"))
         }
-        _ => Finding::wrong(
+        _ => CheckFinding::wrong(
             &check,
             format!("the worker has no permission to write this table, so deliveries of {sources} fail"),
             format!("deploy with {PARAMETER}='{all}'"),

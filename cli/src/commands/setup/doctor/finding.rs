@@ -6,7 +6,7 @@ use serializer::{say, stack::api::Refusal};
 
 /// The result of a check. The variants are sorted from the best result to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum CheckVerdict {
     Ok,
     NotMade,
     /// The checked part works, but may fail later or may differ from what its owner intended.
@@ -15,32 +15,32 @@ pub enum Verdict {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckFinding {
     pub check: String,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     pub says: String,
     pub advice: Option<String>,
 }
 
-impl Finding {
-    fn new(check: &str, verdict: Verdict, says: impl Into<String>, advice: Option<String>) -> Self {
+impl CheckFinding {
+    fn new(check: &str, verdict: CheckVerdict, says: impl Into<String>, advice: Option<String>) -> Self {
         Self { check: check.to_owned(), verdict, says: says.into(), advice }
     }
 
     pub fn ok(check: &str, says: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Ok, says, None)
+        Self::new(check, CheckVerdict::Ok, says, None)
     }
 
     pub fn warning(check: &str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Warning, says, Some(advice.into()))
+        Self::new(check, CheckVerdict::Warning, says, Some(advice.into()))
     }
 
     pub fn wrong(check: &str, says: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Wrong, says, Some(advice.into()))
+        Self::new(check, CheckVerdict::Wrong, says, Some(advice.into()))
     }
 
     pub fn not_made(check: &str, why: impl Into<String>) -> Self {
-        Self::new(check, Verdict::NotMade, why, None)
+        Self::new(check, CheckVerdict::NotMade, why, None)
     }
 
     pub fn refused(check: &str, refusal: &Refusal) -> Self {
@@ -62,7 +62,7 @@ impl Finding {
     }
 }
 
-impl Verdict {
+impl CheckVerdict {
     fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",

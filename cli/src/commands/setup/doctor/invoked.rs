@@ -8,11 +8,11 @@ use serializer::stack::{
 };
 use webhook_serializer::sources::{Sources, invocation::Function};
 
-use super::finding::Finding;
+use super::finding::CheckFinding;
 
 const PARAMETER: &str = "InvokeFunctionArns";
 
-pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<Finding> {
+pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<CheckFinding> {
     let mut named: BTreeMap<String, (&Function, Vec<&str>)> = BTreeMap::new();
     for source in sources.iter() {
         if let Some(function) = source.invoke() {
@@ -26,7 +26,7 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
         let check = format!("invoke {shown}");
         findings.push(match stack {
             Some(stack) => one(services, stack, &check, function, &sources.join(", "), &all).await,
-            None => Finding::not_made(
+            None => CheckFinding::not_made(
                 &check,
                 "add --stack NAME: the stack's parameters name the functions that the worker may call",
             ),
@@ -53,16 +53,16 @@ async fn one(
     function: &Function,
     sources: &str,
     all: &str,
-) -> Finding {
+) -> CheckFinding {
     let Some(allowed) = stack.parameters.get(PARAMETER) else {
-        return Finding::not_made(check, format!("the stack has no parameter {PARAMETER}"));
+        return CheckFinding::not_made(check, format!("the stack has no parameter {PARAMETER}"));
     };
     let Some(arn) = arn(function, stack) else {
-        return Finding::not_made(check, format!("the stack's ARN cannot be read: {}", stack.id));
+        return CheckFinding::not_made(check, format!("the stack's ARN cannot be read: {}", stack.id));
     };
     // IAM compares qualifiers too.
     if !allowed.split(',').any(|one| one == arn) {
-        return Finding::wrong(
+        return CheckFinding::wrong(
             check,
             format!("the worker has no permission to call this function, so deliveries of {sources} wait"),
             format!("deploy with {PARAMETER}='{all}'"),
@@ -70,13 +70,13 @@ async fn one(
     }
     let path = function.path("configuration");
     match services.get(Service::LAMBDA, "GetFunctionConfiguration", &path).await {
-        Ok(_) => Finding::ok(check, format!("the worker may call this function, for {sources}")),
-        Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Finding::wrong(
+        Ok(_) => CheckFinding::ok(check, format!("the worker may call this function, for {sources}")),
+        Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => CheckFinding::wrong(
             check,
             format!("the function does not exist, so deliveries of {sources} wait"),
             "deploy it, or correct `invoke` in the sources document",
         ),
-        Err(refusal) => Finding::refused(check, &refusal),
+        Err(refusal) => CheckFinding::refused(check, &refusal),
     }
 }
 

@@ -13,24 +13,24 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::finding::Finding;
+use super::finding::CheckFinding;
 use crate::commands::{setup::source::whereabouts::Unnamed, survey::Survey, target::Deployment};
 
 /// A job counts as late if its due time has passed by more than this.
 const LATE: Duration = Duration::from_secs(300);
 
-pub fn sources(sources: &Result<Sources, Error>) -> Finding {
+pub fn sources(sources: &Result<Sources, Error>) -> CheckFinding {
     const CHECK: &str = "sources";
     match sources {
         Ok(sources) => {
             let count = sources.iter().count();
-            Finding::ok(CHECK, format!("the document is valid and has {count} sources"))
+            CheckFinding::ok(CHECK, format!("the document is valid and has {count} sources"))
         }
         // No document was named, or reading it is not allowed.
         Err(error) if error.is::<Unnamed>() || matches!(error.downcast_ref(), Some(Refused::Denied(_))) => {
-            Finding::not_made(CHECK, format!("{error:#}"))
+            CheckFinding::not_made(CHECK, format!("{error:#}"))
         }
-        Err(error) => Finding::wrong(
+        Err(error) => CheckFinding::wrong(
             CHECK,
             format!("{error:#}"),
             "correct the document; until then, running functions use the last valid one",
@@ -38,15 +38,15 @@ pub fn sources(sources: &Result<Sources, Error>) -> Finding {
     }
 }
 
-pub async fn jobs(deployment: &Deployment) -> Finding {
+pub async fn jobs(deployment: &Deployment) -> CheckFinding {
     const CHECK: &str = "scheduler";
     match roster::listed(&deployment.parts.store).await {
         Ok(jobs) => on_time(&jobs, deployment.env.now()),
-        Err(error) => Finding::not_made(CHECK, error.to_string()),
+        Err(error) => CheckFinding::not_made(CHECK, error.to_string()),
     }
 }
 
-fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
+fn on_time(jobs: &[Listed], now: Timestamp) -> CheckFinding {
     const CHECK: &str = "scheduler";
     let late = |job: &&Listed| {
         let plan = job.plan.as_ref().filter(|plan| plan.is_on);
@@ -58,7 +58,7 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     let all_late: Vec<&Listed> = jobs.iter().filter(late).collect();
     let newest = jobs.iter().filter_map(|job| job.state.last_tick).max();
     let Some(newest) = newest else {
-        return Finding::warning(
+        return CheckFinding::warning(
             CHECK,
             "the scheduler has not run yet",
             "the scheduler should run once a minute: docs/runbooks/scheduler-silent.md",
@@ -66,14 +66,14 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     };
     let has_scheduler = jobs.iter().any(|job| job.name == SWEEP) && all_late.iter().all(|job| job.name != SWEEP);
     if !all_late.is_empty() && has_scheduler {
-        return Finding::warning(
+        return CheckFinding::warning(
             CHECK,
             format!("the scheduler runs, but these jobs are late by more than {}: {}", duration(LATE), names(all_late)),
             "nobody calls their `jobs once` any more, or the deployed scheduler does not have them: docs/jobs.md",
         );
     }
     if !all_late.is_empty() {
-        return Finding::wrong(
+        return CheckFinding::wrong(
             CHECK,
             format!(
                 "late by more than {}: {}; the newest tick was due {} ago",
@@ -89,16 +89,16 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> Finding {
     let failed: Vec<&Listed> = jobs.iter().filter(failed).collect();
     if !failed.is_empty() {
         let advice = "`serializer jobs` says why: docs/runbooks/jobs-failed.md";
-        return Finding::warning(
+        return CheckFinding::warning(
             CHECK,
             format!("the scheduler runs, but the last run of these jobs failed: {}", names(failed)),
             advice,
         );
     }
-    Finding::ok(CHECK, format!("the scheduler runs: its newest tick was due {} ago", duration(now.since(newest))))
+    CheckFinding::ok(CHECK, format!("the scheduler runs: its newest tick was due {} ago", duration(now.since(newest))))
 }
 
-pub fn formats(survey: &Survey) -> Finding {
+pub fn formats(survey: &Survey) -> CheckFinding {
     const CHECK: &str = "row versions";
     let met = &survey.overview.formats;
     let ours = u64::from(FORMAT);
@@ -106,35 +106,35 @@ pub fn formats(survey: &Survey) -> Finding {
     let says = if counted.is_empty() { "no rows".to_owned() } else { counted.join(", ") };
     if met.keys().any(|format| *format > ours) {
         let advice = format!("this command reads format {ours}: build it from the version that is deployed");
-        return Finding::wrong(CHECK, says, advice);
+        return CheckFinding::wrong(CHECK, says, advice);
     }
     if met.keys().any(|format| *format < ours) {
         let advice = format!("this version reads format {ours} and no older one: begin with empty tables");
-        return Finding::wrong(CHECK, says, advice);
+        return CheckFinding::wrong(CHECK, says, advice);
     }
     match survey.overview.unreadable.len() {
-        0 => Finding::ok(CHECK, says),
-        count => Finding::wrong(CHECK, format!("{says}; {count} cannot be read"), "the lines above name the rows"),
+        0 => CheckFinding::ok(CHECK, says),
+        count => CheckFinding::wrong(CHECK, format!("{says}; {count} cannot be read"), "the lines above name the rows"),
     }
 }
 
-pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Timestamp) -> Vec<Finding> {
+pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Timestamp) -> Vec<CheckFinding> {
     let newest = survey.overview.pace.newest();
     let check = |source: &SourceName| format!("source {source}");
     let mut findings = Vec::new();
     for (source, at) in newest {
         let says = format!("the source's newest delivery was accepted {} ago", duration(now.since(*at)));
         findings.push(match sources {
-            Some(sources) if sources.get(source.as_str()).is_none() => Finding::warning(
+            Some(sources) if sources.get(source.as_str()).is_none() => CheckFinding::warning(
                 &check(source),
                 format!("{says}; the sources document has no such source"),
                 "add it with `serializer source add`; otherwise workers park its waiting deliveries",
             ),
-            _ => Finding::ok(&check(source), says),
+            _ => CheckFinding::ok(&check(source), says),
         });
     }
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
-        findings.push(Finding::warning(
+        findings.push(CheckFinding::warning(
             &check(&source.name),
             format!("none of the source's deliveries was accepted in the last {days} days"),
             format!("check the URL at its sender; `serializer source test {}` tries the source", source.name),
@@ -143,7 +143,7 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     findings
 }
 
-pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
+pub fn trouble(survey: &Survey, deployment: &Deployment) -> CheckFinding {
     const CHECK: &str = "orders";
     let seen = &survey.overview;
     let blocked = seen.count(Kind::Blocked);
@@ -152,7 +152,7 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     let abandoned = seen.count(Kind::Abandoned);
     let orders = seen.orders;
     if blocked + parked + abandoned == 0 {
-        return Finding::ok(
+        return CheckFinding::ok(
             CHECK,
             format!("{orders} orders, {failing} of them failing and retried; nothing is blocked, abandoned or parked"),
         );
@@ -161,13 +161,13 @@ pub fn trouble(survey: &Survey, deployment: &Deployment) -> Finding {
     let says = format!(
         "{orders} orders: {blocked} blocked, {abandoned} with the lease of a dead holder; {parked} deliveries parked"
     );
-    Finding::warning(CHECK, says, advice)
+    CheckFinding::warning(CHECK, says, advice)
 }
 
 #[cfg(test)]
 mod tests {
     use webhook_serializer::{
-        jobs::roster::Plan,
+        jobs::roster::JobPlan,
         protocol::{format::attribute as a, table::Row, tick::JobState},
     };
 
@@ -177,7 +177,7 @@ mod tests {
         let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, format!("cron/{name}"));
         let row = row.with(a::TAIL, 0_u32).with(a::HEAD, 0_u32).with(a::TOKEN, 1_u32);
         let state = JobState { last_tick: Some(last_tick), ..JobState::parse(&row).unwrap() };
-        Listed { name: name.to_owned(), plan: Plan::parse("on * * * * *"), state }
+        Listed { name: name.to_owned(), plan: JobPlan::parse("on * * * * *"), state }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::{Env, Timestamp},
 };
 
-use super::finding::Finding;
+use super::finding::CheckFinding;
 
 /// The largest accepted difference between this machine's clock and the clock of AWS.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
@@ -39,42 +39,42 @@ const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
 
 /// Checks the credentials and the clock. The returned bool is false if further requests to AWS would fail.
-pub async fn caller(services: &Services, env: &Env) -> (Vec<Finding>, bool) {
+pub async fn caller(services: &Services, env: &Env) -> (Vec<CheckFinding>, bool) {
     const CHECK: &str = "credentials";
     match services.query(Service::STS, "2011-06-15", "GetCallerIdentity", &[]).await {
         Ok(Reply { what, date }) => {
             let arn = what.text(&["GetCallerIdentityResult", "Arn"]);
-            let caller = Finding::ok(CHECK, format!("{arn} in {}", services.region()));
+            let caller = CheckFinding::ok(CHECK, format!("{arn} in {}", services.region()));
             (vec![caller, clock(date.as_deref(), env.machine_now())], true)
         }
         Err(refusal @ Refusal::Silent(_)) => {
             let advice =
                 "check the network, the proxy and the region, then run doctor again: it made no other check in AWS";
-            (vec![Finding::wrong(CHECK, refusal.to_string(), advice)], false)
+            (vec![CheckFinding::wrong(CHECK, refusal.to_string(), advice)], false)
         }
         Err(refusal) => {
-            (vec![Finding::wrong(CHECK, refusal.to_string(), "sign in again, or give another --profile")], false)
+            (vec![CheckFinding::wrong(CHECK, refusal.to_string(), "sign in again, or give another --profile")], false)
         }
     }
 }
 
-fn clock(date: Option<&str>, now: Timestamp) -> Finding {
+fn clock(date: Option<&str>, now: Timestamp) -> CheckFinding {
     const CHECK: &str = "clock";
     let told = date.and_then(|date| httpdate::parse_http_date(date).ok());
     let Some(told) = told.and_then(|told| told.duration_since(SystemTime::UNIX_EPOCH).ok()) else {
-        return Finding::not_made(CHECK, "the answer of AWS has no date");
+        return CheckFinding::not_made(CHECK, "the answer of AWS has no date");
     };
     let told = Timestamp::from_secs(told.as_secs());
     let (off, side) = if now >= told { (now.since(told), "ahead of") } else { (told.since(now), "behind") };
     match off {
         // The header has whole seconds, and the answer took time to arrive.
         off if off < Duration::from_secs(3) => {
-            Finding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
+            CheckFinding::ok(CHECK, "this machine's clock agrees with AWS to a few seconds")
         }
         off if off < MAX_CLOCK_SKEW => {
-            Finding::ok(CHECK, format!("this machine's clock is {} {side} AWS's clock", duration(off)))
+            CheckFinding::ok(CHECK, format!("this machine's clock is {} {side} AWS's clock", duration(off)))
         }
-        off => Finding::warning(
+        off => CheckFinding::warning(
             CHECK,
             format!("this machine's clock is {} {side} AWS's clock", duration(off)),
             "set the clock: AWS refuses requests if it is 5 min off. Deliveries, their sequence and leases do not \
@@ -83,22 +83,24 @@ fn clock(date: Option<&str>, now: Timestamp) -> Finding {
     }
 }
 
-pub fn status(stack: &Stack) -> Finding {
+pub fn status(stack: &Stack) -> CheckFinding {
     const CHECK: &str = "stack";
     let Stack { name, status, .. } = stack;
     match status.as_str() {
-        "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "IMPORT_COMPLETE" => Finding::ok(CHECK, format!("{name}: {status}")),
-        "UPDATE_ROLLBACK_COMPLETE" => Finding::warning(
+        "CREATE_COMPLETE" | "UPDATE_COMPLETE" | "IMPORT_COMPLETE" => {
+            CheckFinding::ok(CHECK, format!("{name}: {status}"))
+        }
+        "UPDATE_ROLLBACK_COMPLETE" => CheckFinding::warning(
             CHECK,
             format!("{name}: {status}: the last deploy failed, and the previous version runs"),
             format!("`aws cloudformation describe-stack-events --stack-name {name}` says why; deploy again"),
         ),
-        status if status.ends_with("_IN_PROGRESS") => Finding::warning(
+        status if status.ends_with("_IN_PROGRESS") => CheckFinding::warning(
             CHECK,
             format!("{name}: {status}: a deploy is under way"),
             "run this again after the deploy",
         ),
-        status => Finding::wrong(
+        status => CheckFinding::wrong(
             CHECK,
             format!("{name}: {status}"),
             format!("`aws cloudformation describe-stack-events --stack-name {name}` says why"),
@@ -108,32 +110,32 @@ pub fn status(stack: &Stack) -> Finding {
 
 /// Checks whether the stack's resources were changed by hand. If `detect` is false, the check reports the result of the
 /// last drift detection.
-pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> Finding {
+pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> CheckFinding {
     const CHECK: &str = "drift";
     let (mut status, mut at) = stack.drift.clone();
     if detect {
         match detected(services, stack, env).await {
             Ok(found) => (status, at) = (found, Some("now".to_owned())),
-            Err(refusal) => return Finding::refused(CHECK, &refusal),
+            Err(refusal) => return CheckFinding::refused(CHECK, &refusal),
         }
     }
     let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
     let when = if at == "now" { at } else { format!("at CloudFormation's last comparison, {at}") };
     match status.as_str() {
-        "IN_SYNC" => Finding::ok(CHECK, format!("as deployed, {when}")),
+        "IN_SYNC" => CheckFinding::ok(CHECK, format!("as deployed, {when}")),
         "DRIFTED" => {
             let changed = match changed(services, stack).await {
                 Ok(changed) => changed.join(", "),
                 Err(refusal) => format!("the changed resources are unknown: {refusal}"),
             };
-            Finding::wrong(CHECK, format!("changed by hand, {when}: {changed}"), PUT_BACK)
+            CheckFinding::wrong(CHECK, format!("changed by hand, {when}: {changed}"), PUT_BACK)
         }
-        "NOT_CHECKED" | "" => Finding::not_made(
+        "NOT_CHECKED" | "" => CheckFinding::not_made(
             CHECK,
             "CloudFormation has never compared the stack with its template; --detect-drift makes it do so, within \
              minutes",
         ),
-        other => Finding::not_made(CHECK, format!("CloudFormation says {other}")),
+        other => CheckFinding::not_made(CHECK, format!("CloudFormation says {other}")),
     }
 }
 
@@ -183,20 +185,20 @@ async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refu
 }
 
 /// Compares the stack's concurrency with the account's quota. Also returns the quota, if known.
-pub async fn concurrency(services: &Services, stack: &Stack) -> (Finding, Option<u64>) {
+pub async fn concurrency(services: &Services, stack: &Stack) -> (CheckFinding, Option<u64>) {
     const CHECK: &str = "concurrency";
     let settings = services.get(Service::LAMBDA, "GetAccountSettings", "/2016-08-19/account-settings/").await;
     let limit = match settings {
         Ok(settings) => settings["AccountLimit"].clone(),
-        Err(refusal) => return (Finding::refused(CHECK, &refusal), None),
+        Err(refusal) => return (CheckFinding::refused(CHECK, &refusal), None),
     };
     let number = |name: &str| limit[name].as_u64();
     let (Some(all), Some(unreserved)) = (number("ConcurrentExecutions"), number("UnreservedConcurrentExecutions"))
     else {
-        return (Finding::not_made(CHECK, "Lambda's answer does not contain the concurrency quota"), None);
+        return (CheckFinding::not_made(CHECK, "Lambda's answer does not contain the concurrency quota"), None);
     };
     let Some(workers) = stack.number("WorkerConcurrency") else {
-        return (Finding::not_made(CHECK, "the stack has no parameter WorkerConcurrency"), Some(all));
+        return (CheckFinding::not_made(CHECK, "the stack has no parameter WorkerConcurrency"), Some(all));
     };
     let ingest = stack.number("IngestConcurrency").unwrap_or(0);
     (enough(all, unreserved, workers, ingest), Some(all))
@@ -209,7 +211,7 @@ fn suitable(unreserved: u64, ingest: u64) -> u64 {
     share.clamp(2, MOST_WORKERS)
 }
 
-fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
+fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> CheckFinding {
     const CHECK: &str = "concurrency";
     let asked = match ingest {
         0 => format!("WorkerConcurrency {workers}"),
@@ -220,14 +222,14 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
     // Ingest and the scheduler share what the workers leave, unless ingest has its own concurrency.
     let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
     if workers > unreserved || (ingest == 0 && left < 2) {
-        return Finding::wrong(
+        return CheckFinding::wrong(
             CHECK,
             format!("{says}: busy workers leave too little for ingest, and webhooks are refused"),
             format!("deploy with WorkerConcurrency={suitable}, or ask AWS to raise the quota “Concurrent executions”"),
         );
     }
     if ingest == 0 && left < workers / 4 {
-        return Finding::warning(
+        return CheckFinding::warning(
             CHECK,
             format!("{says}: busy workers leave {left} for ingest and the account's other functions"),
             format!(
@@ -236,15 +238,15 @@ fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> Finding {
             ),
         );
     }
-    Finding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
+    CheckFinding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
 }
 
-pub async fn functions(services: &Services, stack: &Stack) -> Vec<Finding> {
+pub async fn functions(services: &Services, stack: &Stack) -> Vec<CheckFinding> {
     let mut findings = Vec::new();
     for (name, output) in FUNCTIONS {
         let check = format!("function {name}");
         let Some(function) = stack.outputs.get(output) else {
-            findings.push(Finding::not_made(&check, format!("the stack has no output {output}")));
+            findings.push(CheckFinding::not_made(&check, format!("the stack has no output {output}")));
             continue;
         };
         findings.push(match state(services, function).await {
@@ -266,64 +268,67 @@ async fn state(services: &Services, function: &str) -> Result<(Value, Option<u64
     Ok((state, reserved["ReservedConcurrentExecutions"].as_u64()))
 }
 
-fn missing(check: &str, refusal: &Refusal, function: &str) -> Finding {
+fn missing(check: &str, refusal: &Refusal, function: &str) -> CheckFinding {
     match refusal {
         Refusal::Other { code, .. } if code == "ResourceNotFoundException" => {
-            Finding::wrong(check, format!("{function} does not exist"), PUT_BACK)
+            CheckFinding::wrong(check, format!("{function} does not exist"), PUT_BACK)
         }
-        refusal => Finding::refused(check, refusal),
+        refusal => CheckFinding::refused(check, refusal),
     }
 }
 
-fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) -> Finding {
+fn running(check: &str, function: &str, state: &Value, reserved: Option<u64>) -> CheckFinding {
     let word = |name: &str| state[name].as_str().unwrap_or("Active");
     if reserved == Some(0) {
-        return Finding::wrong(
+        return CheckFinding::wrong(
             check,
             format!("{function} is stopped: its reserved concurrency is 0"),
             format!("`aws lambda delete-function-concurrency --function-name {function}`"),
         );
     }
     match (word("State"), state["LastUpdateStatus"].as_str().unwrap_or("Successful")) {
-        ("Active" | "Inactive", "Successful") => Finding::ok(check, format!("{function} is active")),
+        ("Active" | "Inactive", "Successful") => CheckFinding::ok(check, format!("{function} is active")),
         ("Active" | "Inactive" | "Pending", update) if update != "Failed" => {
-            Finding::warning(check, format!("{function} is being updated"), "run this again after the update")
+            CheckFinding::warning(check, format!("{function} is being updated"), "run this again after the update")
         }
         (found, update) => {
             let why = state["LastUpdateStatusReason"].as_str().or(state["StateReason"].as_str()).unwrap_or_default();
-            Finding::wrong(check, format!("{function}: {found}, its last update {update}. {why}"), "deploy again")
+            CheckFinding::wrong(check, format!("{function}: {found}, its last update {update}. {why}"), "deploy again")
         }
     }
 }
 
-async fn fed(services: &Services, worker: &str) -> Finding {
+async fn fed(services: &Services, worker: &str) -> CheckFinding {
     const CHECK: &str = "wake-ups";
     let path = format!("/2015-03-31/event-source-mappings/?FunctionName={worker}");
     let mapping = match services.get(Service::LAMBDA, "ListEventSourceMappings", &path).await {
         Ok(told) => told["EventSourceMappings"][0].clone(),
         Err(Refusal::Other { code, .. }) if code == "ResourceNotFoundException" => Value::Null,
-        Err(refusal) => return Finding::refused(CHECK, &refusal),
+        Err(refusal) => return CheckFinding::refused(CHECK, &refusal),
     };
     match mapping["State"].as_str() {
-        Some("Enabled") => Finding::ok(CHECK, "Lambda starts workers from the queue"),
+        Some("Enabled") => CheckFinding::ok(CHECK, "Lambda starts workers from the queue"),
         Some(state) => {
             let id = mapping["UUID"].as_str().unwrap_or_default();
-            Finding::wrong(
+            CheckFinding::wrong(
                 CHECK,
                 format!("Lambda starts no worker: the queue's event source mapping is {state}. Deliveries wait"),
                 format!("`aws lambda update-event-source-mapping --uuid {id} --enabled`"),
             )
         }
-        None => Finding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", PUT_BACK),
+        None => CheckFinding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", PUT_BACK),
     }
 }
 
 /// Compares the rate at which the Lambda functions read the sources document with Parameter Store's quota. `limit` is
 /// the account's quota of concurrent executions.
-pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> Finding {
+pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> CheckFinding {
     const CHECK: &str = "Parameter Store";
     if stack.parameters.get("Sources").is_some_and(|sources| sources.starts_with("arn:")) {
-        return Finding::ok(CHECK, "not used: the sources are in Secrets Manager, which answers 10,000 reads a second");
+        return CheckFinding::ok(
+            CHECK,
+            "not used: the sources are in Secrets Manager, which answers 10,000 reads a second",
+        );
     }
     let question = json!({ "SettingId": "/ssm/parameter-store/high-throughput-enabled" });
     match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
@@ -331,7 +336,7 @@ pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u
             told["ServiceSetting"]["SettingValue"].as_str() == Some("true"),
             limit.map(|limit| concurrent_functions(stack, limit)),
         ),
-        Err(refusal) => Finding::refused(CHECK, &refusal),
+        Err(refusal) => CheckFinding::refused(CHECK, &refusal),
     }
 }
 
@@ -342,13 +347,13 @@ fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
     limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
 }
 
-fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
+fn throughput(is_high: bool, limit: Option<u64>) -> CheckFinding {
     const CHECK: &str = "Parameter Store";
     if is_high {
-        return Finding::ok(CHECK, "higher throughput is on");
+        return CheckFinding::ok(CHECK, "higher throughput is on");
     }
     let Some(limit) = limit else {
-        return Finding::not_made(
+        return CheckFinding::not_made(
             CHECK,
             "the account's concurrency limit is unknown, so the rate of Parameter Store reads cannot be estimated",
         );
@@ -362,9 +367,9 @@ fn throughput(is_high: bool, limit: Option<u64>) -> Finding {
     let trouble = match limit {
         _ if reads * 2 > READS => "Above the limit, functions fail to start, and running ones keep their last document",
         MANY.. => "If so many start at once, some cannot read the document in time, and senders get 5xx",
-        _ => return Finding::ok(CHECK, says),
+        _ => return CheckFinding::ok(CHECK, says),
     };
-    Finding::warning(
+    CheckFinding::warning(
         CHECK,
         format!("{says}. {trouble}"),
         "turn higher throughput on (AWS charges for it), set IngestConcurrency, or keep the sources in Secrets Manager",
@@ -387,40 +392,40 @@ const WITHOUT_FUNCTION_URLS: [&str; 11] = [
     "mx-central-1",
 ];
 
-pub fn door(region: &str, stack: &Stack) -> Finding {
+pub fn door(region: &str, stack: &Stack) -> CheckFinding {
     const CHECK: &str = "door";
     let door = stack.parameters.get("FrontDoor").map_or("function-url", String::as_str);
     if door != "http-api" && (WITHOUT_FUNCTION_URLS.contains(&region) || region.starts_with("us-gov-")) {
         let says = format!("FrontDoor is {door}, but Lambda has no Function URLs in {region}");
-        return Finding::warning(CHECK, says, "deploy with FrontDoor=http-api");
+        return CheckFinding::warning(CHECK, says, "deploy with FrontDoor=http-api");
     }
-    Finding::ok(CHECK, door)
+    CheckFinding::ok(CHECK, door)
 }
 
 /// Checks that alarms reach somebody through the topic of the observability stack. The stack must have the name that
 /// samconfig.toml gives it, because other names are not searched.
-pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
+pub async fn alarms(services: &Services, stack: &Stack) -> CheckFinding {
     const CHECK: &str = "alarm topic";
     let name = format!("{}-observability", stack.name);
     let observability = Stack::find(services, &name).await;
     let Some(arn) = observability.as_ref().ok().and_then(|found| found.outputs.get("Topic")) else {
         let advice = "sam deploy --config-env observability --parameter-overrides Email=YOU@EXAMPLE.COM";
         let says = format!("there is no stack `{name}` with alarms; other names are not searched");
-        return Finding::warning(CHECK, says, advice);
+        return CheckFinding::warning(CHECK, says, advice);
     };
     let told = services.query(Service::SNS, "2010-03-31", "GetTopicAttributes", &[("TopicArn", arn)]).await;
     let attributes = match told {
         Ok(told) => told.what.pairs(&["GetTopicAttributesResult", "Attributes"], ["key", "value"]),
         Err(Refusal::Other { code, .. }) if code.starts_with("NotFound") => {
             let advice = "deploy the observability stack again";
-            return Finding::wrong(CHECK, format!("{arn} does not exist, so nobody gets alarms"), advice);
+            return CheckFinding::wrong(CHECK, format!("{arn} does not exist, so nobody gets alarms"), advice);
         }
-        Err(refusal) => return Finding::refused(CHECK, &refusal),
+        Err(refusal) => return CheckFinding::refused(CHECK, &refusal),
     };
     let value = |name: &str| attributes.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str());
     let key = value("KmsMasterKeyId");
     if key.ends_with("alias/aws/sns") {
-        return Finding::wrong(
+        return CheckFinding::wrong(
             CHECK,
             "the topic is encrypted with AWS's own key for SNS, which CloudWatch may not use, so no alarm arrives",
             "encrypt the topic with your own key, and allow cloudwatch.amazonaws.com in its policy; or do not encrypt \
@@ -431,7 +436,7 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
         match lets_cloudwatch(services, key).await {
             Ok(true) => {}
             Ok(false) => {
-                return Finding::wrong(
+                return CheckFinding::wrong(
                     CHECK,
                     format!(
                         "the topic is encrypted with {key}, whose policy does not name CloudWatch, so no alarm arrives"
@@ -440,8 +445,8 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
                 );
             }
             Err(refusal) => {
-                let Finding { says, .. } = Finding::refused(CHECK, &refusal);
-                return Finding::not_made(
+                let CheckFinding { says, .. } = CheckFinding::refused(CHECK, &refusal);
+                return CheckFinding::not_made(
                     CHECK,
                     format!(
                         "the topic is encrypted with {key}; doctor cannot see whether CloudWatch may use it: {says}"
@@ -451,13 +456,13 @@ pub async fn alarms(services: &Services, stack: &Stack) -> Finding {
         }
     }
     match value("SubscriptionsConfirmed").parse::<u64>() {
-        Ok(0) => Finding::warning(
+        Ok(0) => CheckFinding::warning(
             CHECK,
             "the topic has no confirmed subscription, so nobody gets alarms",
             "subscribe an address, and confirm the e-mail that arrives",
         ),
-        Ok(count) => Finding::ok(CHECK, format!("subscriptions: {count}; CloudWatch may publish to the topic")),
-        Err(_) => Finding::ok(CHECK, "CloudWatch may publish to the topic"),
+        Ok(count) => CheckFinding::ok(CHECK, format!("subscriptions: {count}; CloudWatch may publish to the topic")),
+        Err(_) => CheckFinding::ok(CHECK, "CloudWatch may publish to the topic"),
     }
 }
 
@@ -471,18 +476,18 @@ async fn lets_cloudwatch(services: &Services, key: &str) -> Result<bool, Refusal
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Verdict;
+    use super::super::finding::CheckVerdict;
     use super::*;
 
     #[test]
     fn worker_concurrency_starving_ingest_is_reported() {
         let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
-        assert_eq!(verdict(1000, 1000, 50, 0), Verdict::Ok);
-        assert_eq!(verdict(10, 10, 50, 0), Verdict::Wrong);
-        assert_eq!(verdict(10, 10, 5, 0), Verdict::Ok);
-        assert_eq!(verdict(50, 50, 49, 0), Verdict::Wrong);
-        assert_eq!(verdict(60, 60, 50, 0), Verdict::Warning);
-        assert_eq!(verdict(1000, 900, 900, 100), Verdict::Ok, "ingest has its own");
+        assert_eq!(verdict(1000, 1000, 50, 0), CheckVerdict::Ok);
+        assert_eq!(verdict(10, 10, 50, 0), CheckVerdict::Wrong);
+        assert_eq!(verdict(10, 10, 5, 0), CheckVerdict::Ok);
+        assert_eq!(verdict(50, 50, 49, 0), CheckVerdict::Wrong);
+        assert_eq!(verdict(60, 60, 50, 0), CheckVerdict::Warning);
+        assert_eq!(verdict(1000, 900, 900, 100), CheckVerdict::Ok, "ingest has its own");
         assert!(enough(10, 10, 50, 0).advice.unwrap().contains("WorkerConcurrency=5,"));
         assert!(enough(60, 60, 50, 0).advice.unwrap().contains("WorkerConcurrency=30,"));
         assert!(enough(1000, 1000, 50, 0).says.contains("WorkerConcurrency=100 suits"));
@@ -495,15 +500,15 @@ mod tests {
             for ingest in [0, 50] {
                 let workers = suitable(unreserved, ingest);
                 let finding = enough(unreserved + ingest, unreserved, workers, ingest);
-                assert_eq!(finding.verdict, Verdict::Ok, "{unreserved} {ingest} {workers}: {}", finding.says);
+                assert_eq!(finding.verdict, CheckVerdict::Ok, "{unreserved} {ingest} {workers}: {}", finding.says);
             }
         }
     }
 
     #[test]
     fn parameter_store_reads_by_500_functions_get_a_warning() {
-        assert_eq!(throughput(false, Some(499)).verdict, Verdict::Ok);
-        assert_eq!(throughput(false, Some(500)).verdict, Verdict::Warning, "they may start at once");
+        assert_eq!(throughput(false, Some(499)).verdict, CheckVerdict::Ok);
+        assert_eq!(throughput(false, Some(500)).verdict, CheckVerdict::Warning, "they may start at once");
         let stack = |ingest: &str| Stack {
             parameters: [("IngestConcurrency", ingest), ("WorkerConcurrency", "50")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -511,36 +516,36 @@ mod tests {
             ..Stack::default()
         };
         assert_eq!(["0", "100"].map(|ingest| concurrent_functions(&stack(ingest), 1000)), [1000, 150]);
-        assert_eq!(throughput(false, Some(3000)).verdict, Verdict::Warning);
-        assert_eq!(throughput(true, Some(9000)).verdict, Verdict::Ok);
-        assert_eq!(throughput(false, None).verdict, Verdict::NotMade);
+        assert_eq!(throughput(false, Some(3000)).verdict, CheckVerdict::Warning);
+        assert_eq!(throughput(true, Some(9000)).verdict, CheckVerdict::Ok);
+        assert_eq!(throughput(false, None).verdict, CheckVerdict::NotMade);
     }
 
     #[test]
     fn region_without_function_urls_gets_a_warning() {
         let stack =
             |door: &str| Stack { parameters: [("FrontDoor".to_owned(), door.to_owned())].into(), ..Stack::default() };
-        assert_eq!(door("eu-central-2", &stack("function-url")).verdict, Verdict::Warning);
-        assert_eq!(door("us-gov-west-1", &stack("both")).verdict, Verdict::Warning);
-        assert_eq!(door("eu-central-2", &stack("http-api")).verdict, Verdict::Ok);
-        assert_eq!(door("eu-central-1", &stack("function-url")).verdict, Verdict::Ok);
+        assert_eq!(door("eu-central-2", &stack("function-url")).verdict, CheckVerdict::Warning);
+        assert_eq!(door("us-gov-west-1", &stack("both")).verdict, CheckVerdict::Warning);
+        assert_eq!(door("eu-central-2", &stack("http-api")).verdict, CheckVerdict::Ok);
+        assert_eq!(door("eu-central-1", &stack("function-url")).verdict, CheckVerdict::Ok);
     }
 
     #[test]
     fn clock_ahead_of_response_date_gets_a_warning() {
         let now = |seconds: u64| Timestamp::from_secs(1_795_248_000 + seconds);
         let told = |at| clock(Some("Sat, 21 Nov 2026 08:00:00 GMT"), at);
-        assert_eq!(told(now(2)).verdict, Verdict::Ok);
-        assert_eq!(told(now(90)).verdict, Verdict::Warning);
+        assert_eq!(told(now(2)).verdict, CheckVerdict::Ok);
+        assert_eq!(told(now(90)).verdict, CheckVerdict::Warning);
         assert!(told(now(90)).says.contains("2 min ahead of") || told(now(90)).says.contains("min ahead of"));
-        assert_eq!(clock(None, now(0)).verdict, Verdict::NotMade);
+        assert_eq!(clock(None, now(0)).verdict, CheckVerdict::NotMade);
     }
 
     #[test]
     fn reserved_concurrency_of_zero_fails_the_check() {
         let active = json!({ "State": "Active", "LastUpdateStatus": "Successful" });
-        assert_eq!(running("f", "f", &active, None).verdict, Verdict::Ok);
-        assert_eq!(running("f", "f", &active, Some(0)).verdict, Verdict::Wrong);
+        assert_eq!(running("f", "f", &active, None).verdict, CheckVerdict::Ok);
+        assert_eq!(running("f", "f", &active, Some(0)).verdict, CheckVerdict::Wrong);
         let failed = json!({ "State": "Active", "LastUpdateStatus": "Failed", "LastUpdateStatusReason": "no role" });
         assert!(running("f", "f", &failed, None).says.contains("no role"));
     }

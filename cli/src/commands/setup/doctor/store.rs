@@ -10,7 +10,7 @@ use aws_sdk_sqs::types::QueueAttributeName;
 use serializer::stack::api::Refusal;
 use webhook_serializer::protocol::format::attribute as a;
 
-use super::finding::Finding;
+use super::finding::CheckFinding;
 use crate::commands::target::Deployment;
 
 /// A key that no order has. Write requests for this key carry the condition [`NEVER`], so these requests change
@@ -23,13 +23,13 @@ const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 const ENTITIES_KEY: &[&str] = &[a::ENTITY];
 const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
 
-pub struct Parts<'a> {
+pub struct StoreParts<'a> {
     deployment: &'a Deployment,
     dynamodb: Client,
     sqs: aws_sdk_sqs::Client,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> StoreParts<'a> {
     pub fn of(deployment: &'a Deployment) -> Self {
         let http = deployment.account.http_client();
         let dynamodb = deployment.account.dynamodb(&http);
@@ -42,7 +42,7 @@ impl<'a> Parts<'a> {
         [("orders", &config.entities_table, ENTITIES_KEY), ("deliveries", &config.inbox_table, INBOX_KEY)]
     }
 
-    pub async fn tables_are_well(&self) -> Vec<Finding> {
+    pub async fn tables_are_well(&self) -> Vec<CheckFinding> {
         let mut findings = Vec::new();
         for (what, name, key) in self.tables() {
             let check = format!("table of {what}");
@@ -50,7 +50,7 @@ impl<'a> Parts<'a> {
             let table = match described.map(|described| described.table) {
                 Ok(Some(table)) => table,
                 Ok(None) => {
-                    findings.push(Finding::not_made(&check, "DynamoDB's answer does not describe the table"));
+                    findings.push(CheckFinding::not_made(&check, "DynamoDB's answer does not describe the table"));
                     continue;
                 }
                 Err(error) => {
@@ -60,7 +60,7 @@ impl<'a> Parts<'a> {
             };
             let status = table.table_status.as_ref().map(ToString::to_string).unwrap_or_default();
             if !matches!(status.as_str(), "ACTIVE" | "UPDATING") {
-                findings.push(Finding::wrong(
+                findings.push(CheckFinding::wrong(
                     &check,
                     format!("{name} is {status}"),
                     "deploy again, or wait until it is active",
@@ -81,8 +81,8 @@ impl<'a> Parts<'a> {
                             && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
                     });
                     match is_on || self.deployment.is_local() {
-                        true => Finding::ok(&check, format!("{name} is active")),
-                        false => Finding::wrong(
+                        true => CheckFinding::ok(&check, format!("{name} is active")),
+                        false => CheckFinding::wrong(
                             &check,
                             format!("{name} is active, but its time to live is off: rows never expire"),
                             format!("`aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification Enabled=true,AttributeName=purge_at`"),
@@ -100,22 +100,22 @@ impl<'a> Parts<'a> {
 
     /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if the parameter is set. The parameter has
     /// no effect on a table that existed before the stack.
-    fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<Finding> {
+    fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<CheckFinding> {
         let check = format!("encryption of {what}");
         let wanted = self.deployment.stack.as_ref()?.parameters.get("TableKeyArn").filter(|key| !key.is_empty())?;
         let key = table.sse_description().and_then(|told| told.kms_master_key_arn());
         if key == Some(wanted.as_str()) {
-            return Some(Finding::ok(&check, format!("{name} is encrypted with TableKeyArn")));
+            return Some(CheckFinding::ok(&check, format!("{name} is encrypted with TableKeyArn")));
         }
         let says = format!("{name} is encrypted with {}, not with TableKeyArn", key.unwrap_or("DynamoDB's own key"));
         let specification = format!("Enabled=true,SSEType=KMS,KMSMasterKeyId={wanted}");
         let advice = format!("`aws dynamodb update-table --table-name {name} --sse-specification {specification}`");
-        Some(Finding::warning(&check, says, advice))
+        Some(CheckFinding::warning(&check, says, advice))
     }
 
     /// Checks point-in-time recovery and deletion protection. A restored table has neither setting, and the template
     /// leaves deletion protection to the operator.
-    async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> Finding {
+    async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> CheckFinding {
         let check = format!("recovery of {what}");
         let told = match self.dynamodb.describe_continuous_backups().table_name(name).send().await {
             Ok(told) => told.continuous_backups_description,
@@ -128,7 +128,7 @@ impl<'a> Parts<'a> {
                 "`aws dynamodb update-continuous-backups --table-name {name} --point-in-time-recovery-specification \
                  PointInTimeRecoveryEnabled=true`"
             );
-            return Finding::warning(
+            return CheckFinding::warning(
                 &check,
                 format!("{name} cannot be restored: its point-in-time recovery is off"),
                 advice,
@@ -136,7 +136,7 @@ impl<'a> Parts<'a> {
         }
         if !is_protected {
             let advice = format!("`aws dynamodb update-table --table-name {name} --deletion-protection-enabled`");
-            return Finding::warning(&check, format!("{name} has no deletion protection"), advice);
+            return CheckFinding::warning(&check, format!("{name} has no deletion protection"), advice);
         }
         // A table that is younger than the recovery period has a shorter range.
         let times =
@@ -148,11 +148,11 @@ impl<'a> Parts<'a> {
             }
             None => format!("{name} is protected, and its point-in-time recovery is on"),
         };
-        Finding::ok(&check, says)
+        CheckFinding::ok(&check, says)
     }
 
     /// Checks the queue's visibility timeout and the dead-letter queue. `worker` is the worker's timeout in seconds.
-    pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<Finding> {
+    pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<CheckFinding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
         let url = &self.deployment.config.queue_url;
@@ -164,7 +164,7 @@ impl<'a> Parts<'a> {
         let number = |name: &QueueAttributeName| told.get(name).and_then(|value| value.parse::<u64>().ok());
         let waiting = number(&QueueAttributeName::ApproximateNumberOfMessages).unwrap_or(0);
         let queue = match (number(&QueueAttributeName::VisibilityTimeout), worker) {
-            (Some(hidden), Some(worker)) if hidden < worker => Finding::wrong(
+            (Some(hidden), Some(worker)) if hidden < worker => CheckFinding::wrong(
                 CHECK,
                 format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
                 format!(
@@ -172,7 +172,7 @@ impl<'a> Parts<'a> {
                     worker * 3 / 2
                 ),
             ),
-            _ => Finding::ok(CHECK, format!("{waiting} wake-ups wait")),
+            _ => CheckFinding::ok(CHECK, format!("{waiting} wake-ups wait")),
         };
         let mut findings = vec![queue];
         if let Some(url) = dead_letters {
@@ -181,14 +181,14 @@ impl<'a> Parts<'a> {
         findings
     }
 
-    async fn dead_letters(&self, url: &str) -> Finding {
+    async fn dead_letters(&self, url: &str) -> CheckFinding {
         const CHECK: &str = "dead letters";
         let name = QueueAttributeName::ApproximateNumberOfMessages;
         match self.sqs.get_queue_attributes().queue_url(url).attribute_names(name.clone()).send().await {
             Err(error) => refused(CHECK, "sqs:GetQueueAttributes", &error),
             Ok(told) => match told.attributes().and_then(|told| told.get(&name)).map(String::as_str) {
-                None | Some("0") => Finding::ok(CHECK, "the dead-letter queue is empty"),
-                Some(count) => Finding::warning(
+                None | Some("0") => CheckFinding::ok(CHECK, "the dead-letter queue is empty"),
+                Some(count) => CheckFinding::warning(
                     CHECK,
                     format!("the dead-letter queue has {count} messages"),
                     "read docs/runbooks/dead-letters.md before you delete any: a message may be the only copy of a delivery",
@@ -199,7 +199,7 @@ impl<'a> Parts<'a> {
 
     /// Tests each DynamoDB permission that operators need on the tables. Each test is a request that changes nothing.
     /// `sqs:SendMessage` is not tested.
-    pub async fn permissions(&self) -> Vec<Finding> {
+    pub async fn permissions(&self) -> Vec<CheckFinding> {
         const CHECK: &str = "permissions";
         let mut tried = 0;
         let mut findings = Vec::new();
@@ -207,8 +207,8 @@ impl<'a> Parts<'a> {
             for (action, answer) in self.try_all(table, key.len() == 2).await {
                 tried += 1;
                 match answer {
-                    Answer::Allowed => {}
-                    Answer::Denied => findings.push(Finding::wrong(
+                    StoreAnswer::Allowed => {}
+                    StoreAnswer::Denied => findings.push(CheckFinding::wrong(
                         CHECK,
                         format!("dynamodb:{action} on {table} is missing"),
                         format!(
@@ -216,20 +216,20 @@ impl<'a> Parts<'a> {
                             used_for(action)
                         ),
                     )),
-                    Answer::Unknown(why) => {
-                        findings.push(Finding::not_made(CHECK, format!("dynamodb:{action} on {table}: {why}")));
+                    StoreAnswer::Unknown(why) => {
+                        findings.push(CheckFinding::not_made(CHECK, format!("dynamodb:{action} on {table}: {why}")));
                     }
                 }
             }
         }
         if findings.is_empty() {
-            findings.push(Finding::ok(CHECK, format!("all {tried} permissions on the tables are granted")));
+            findings.push(CheckFinding::ok(CHECK, format!("all {tried} permissions on the tables are granted")));
         }
-        findings.push(Finding::not_made(CHECK, "sqs:SendMessage was not tried, because it would wake a worker"));
+        findings.push(CheckFinding::not_made(CHECK, "sqs:SendMessage was not tried, because it would wake a worker"));
         findings
     }
 
-    async fn try_all(&self, table: &str, has_items: bool) -> Vec<(&'static str, Answer)> {
+    async fn try_all(&self, table: &str, has_items: bool) -> Vec<(&'static str, StoreAnswer)> {
         let db = &self.dynamodb;
         let text = |text: &str| AttributeValue::S(text.to_owned());
         let mut key = vec![("entity".to_owned(), text(NOBODY))];
@@ -241,7 +241,7 @@ impl<'a> Parts<'a> {
         let batch = async {
             match many {
                 Ok(many) => answered(&db.batch_get_item().request_items(table, many).send().await),
-                Err(error) => Answer::Unknown(error.to_string()),
+                Err(error) => StoreAnswer::Unknown(error.to_string()),
             }
         };
         let query = db.query().table_name(table).key_condition_expression("entity = :nobody").limit(1);
@@ -274,7 +274,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Returns the finding for a table whose key is not `wanted`. The key of an existing table cannot be changed.
-fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str]) -> Option<Finding> {
+fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str]) -> Option<CheckFinding> {
     let types = |name: &str| {
         let defined = table.attribute_definitions().iter().find(|defined| defined.attribute_name() == name);
         defined.map_or("?", |defined| defined.attribute_type().as_str())
@@ -299,7 +299,7 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
         options(|(name, _, of)| format!("AttributeName={name},AttributeType={of}")),
         options(|(name, kind, _)| format!("AttributeName={name},KeyType={kind}")),
     );
-    Some(Finding::wrong(
+    Some(CheckFinding::wrong(
         check,
         format!("{name} has the key {}; the functions need {}", shown(&found), shown(&wanted)),
         advice,
@@ -318,7 +318,7 @@ fn used_for(action: &str) -> &'static str {
     }
 }
 
-enum Answer {
+enum StoreAnswer {
     Allowed,
     Denied,
     Unknown(String),
@@ -326,21 +326,21 @@ enum Answer {
 
 /// Classifies a reply. A reply with a failed condition proves the permission, because DynamoDB evaluates conditions
 /// only for permitted callers.
-fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> Answer
+fn answered<T, E, R>(result: &Result<T, SdkError<E, R>>) -> StoreAnswer
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug,
 {
-    let Err(error) = result else { return Answer::Allowed };
+    let Err(error) = result else { return StoreAnswer::Allowed };
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
-        Some("ConditionalCheckFailedException") => Answer::Allowed,
-        Some("AccessDeniedException") => Answer::Denied,
-        Some(code) => Answer::Unknown(code.to_owned()),
-        None => Answer::Unknown(DisplayErrorContext(error).to_string()),
+        Some("ConditionalCheckFailedException") => StoreAnswer::Allowed,
+        Some("AccessDeniedException") => StoreAnswer::Denied,
+        Some(code) => StoreAnswer::Unknown(code.to_owned()),
+        None => StoreAnswer::Unknown(DisplayErrorContext(error).to_string()),
     }
 }
 
-fn refused<E, R>(check: &str, needed: &str, error: &SdkError<E, R>) -> Finding
+fn refused<E, R>(check: &str, needed: &str, error: &SdkError<E, R>) -> CheckFinding
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug,
@@ -349,16 +349,18 @@ where
     match code {
         Some(code) if code.starts_with("AccessDenied") => {
             let message = message.unwrap_or_default().to_owned();
-            Finding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
+            CheckFinding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
         }
         Some("ResourceNotFoundException" | "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist") => {
-            Finding::wrong(
+            CheckFinding::wrong(
                 check,
                 "there is no such table or queue",
                 "check the region and the account, or deploy again",
             )
         }
-        Some(code) => Finding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
-        None => Finding::wrong(check, "the service does not answer", "check the network, the proxy and the region"),
+        Some(code) => CheckFinding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
+        None => {
+            CheckFinding::wrong(check, "the service does not answer", "check the network, the proxy and the region")
+        }
     }
 }

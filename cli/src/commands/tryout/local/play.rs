@@ -34,13 +34,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(200);
 
-type Place = (EntityKey, Sequence);
+type DeliveryPlace = (EntityKey, Sequence);
 
 /// A sample that was sent until an answer named its sequence. If the sample was sent more than once, an earlier copy
 /// may be stored under a sequence that no answer named.
 #[derive(Debug, Clone)]
 struct SentSample {
-    place: Place,
+    place: DeliveryPlace,
     /// The name of the sample in the recording. All copies of the sample have this name, because names are recorded by
     /// delivery id.
     name: String,
@@ -81,7 +81,7 @@ pub(super) async fn play(folder: &Path, url: &str, sources: &Sources, story: &Ev
 
 /// Sends a sample until an answer names its sequence, or until the monotonic time `give_up`. A busy machine may answer
 /// 503 or 202. The sample is then sent again, as senders do.
-async fn send(sender: &Sender, file: &str, webhook: &SignedWebhook, give_up: Duration) -> Result<Place> {
+async fn send(sender: &Sender, file: &str, webhook: &SignedWebhook, give_up: Duration) -> Result<DeliveryPlace> {
     let env = Env::system();
     loop {
         let answer = sender.post(webhook).await?;
@@ -130,7 +130,7 @@ fn webhooks(folder: &Path, sources: &Sources) -> Result<Vec<(String, SignedWebho
     Ok(webhooks)
 }
 
-fn settlement(told: &[RecordedEvent], (entity, sequence): &Place) -> Option<Settlement> {
+fn settlement(told: &[RecordedEvent], (entity, sequence): &DeliveryPlace) -> Option<Settlement> {
     told.iter().find_map(|happening| match happening.what {
         EventKind::Settled(settlement) if happening.entity == *entity && happening.sequence == Some(*sequence) => {
             Some(settlement)
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
 
-    fn place(order: &str, sequence: u64) -> Place {
+    fn place(order: &str, sequence: u64) -> DeliveryPlace {
         (EntityKey::parse(order).expect("a key"), Sequence(sequence))
     }
 

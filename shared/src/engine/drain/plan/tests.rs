@@ -557,6 +557,7 @@ fn interrupted_drain_hands_over_unless_fresh_wake_up_was_sent() {
     assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
 }
 
+/// Promise: a paused source's webhooks are kept, without attempts; `show ORDER` says so.
 #[test]
 fn drain_hands_over_before_delivery_of_paused_source() {
     let paused = SourceLookup::Source(source("paused = true\n"));

@@ -203,6 +203,7 @@ async fn paypal_webhook_with_any_changed_part_is_refused() {
     assert_eq!(world.endpoint.posts(), 1, "none of them led elsewhere");
 }
 
+/// Promise: PayPal's certificate must be PayPal's, valid and of a known authority.
 #[tokio::test]
 async fn paypal_certificate_needs_right_name_dates_and_trusted_issuer() {
     let known = authority("a known one");
@@ -249,6 +250,7 @@ async fn adobe(world: &KeysWorld, source: &str, values: [&str; 4], body: &[u8]) 
     world.verify(source, &headers, body).await
 }
 
+/// Promise: either of Adobe's signatures suffices, for our client only.
 #[tokio::test]
 async fn one_valid_adobe_signature_of_two_suffices() {
     let good = signature(BODY);
@@ -319,6 +321,7 @@ fn shipstation(id: &str, time: &str, body: &[u8]) -> [(&'static str, String); 3]
     ]
 }
 
+/// Promise: ShipStation's key set is followed; keys may come from files.
 #[tokio::test]
 async fn shipstation_key_is_selected_by_key_id() {
     let mut world = KeysWorld::new(&[], |_| EndpointReply::of(&set("k-1"))).await;

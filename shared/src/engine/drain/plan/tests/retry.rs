@@ -151,6 +151,8 @@ fn inherited_waiting_time_is_capped_at_delivery_age_plus_5_minutes() {
     assert!(matches!(step(3 * hour), Step::Park { .. }));
 }
 
+/// Promise: a limit parks or blocks only after a start; a refused start counts nothing; `attempts` are failed starts;
+/// one source's outage counts for no other.
 #[test]
 fn refused_start_counts_nothing_and_reaches_no_limit() {
     let limits = "retry = { attempts = 1, for = \"0s\", unanswered_for = \"0s\", unavailable_for = \"0s\" }\n";
