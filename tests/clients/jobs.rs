@@ -78,6 +78,8 @@ const REQUESTS: [&str; 4] = ["GetItem", "UpdateItem", "TransactWriteItems", "Put
 const FAULTS: [Fault; 6] =
     [Fault::Lost, Fault::Late, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Conflict];
 
+/// Promise: a function in Python or TypeScript runs once for a tick too, beside hosts in other languages; its writes
+/// land with the tick's record; `on_crash` decides about a dead host's tick.
 #[tokio::test(flavor = "multi_thread")]
 async fn tick_runs_once_whatever_host_calls_and_reply_is_lost() {
     let mut hosts = Hosts::start(&[Language::ALL, Language::ALL].concat()).await;

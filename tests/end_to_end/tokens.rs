@@ -74,6 +74,7 @@ async fn equal_forms_of_an_object_are_several_deliveries() {
     }
 }
 
+/// Promise: `generic` describes senders that do not sign, forms, and requests without a body.
 #[tokio::test(start_paused = true)]
 async fn request_with_wrong_token_is_refused_in_each_place() {
     let sender = Sender::new();

@@ -184,8 +184,8 @@ async fn handles_in_order_once_and_fenced(mut receiver: ReceiverProcess) {
 
 /// Promise: the receivers apply in sequence, once, and refuse stale tokens.
 ///
-/// Promise: the npm package's receivers verify, keep order, apply each delivery once and refuse old tokens; an answer's
-/// writes land once; a parsed body is named.
+/// Promise: the packages' receivers verify, keep order, apply once and refuse old tokens, on Postgres, DynamoDB or in
+/// memory; a caught database error is no success; a body read before is named.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each(receivers().await, handles_in_order_once_and_fenced).await;

@@ -195,6 +195,7 @@ async fn remembers_applied_deliveries(database: &Database, framework: &str) -> R
     Ok(())
 }
 
+/// Promise: a packaged receiver applies each delivery once, whatever answers are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn packaged_receivers_apply_once_whatever_is_lost() {
     with_each(applies_once_whatever_is_lost).await;
@@ -255,6 +256,7 @@ async fn database_error_caught_in_apply_is_no_success() {
     .await;
 }
 
+/// Promise: a lost connection to the database ends no receiver; while it cannot be reached, deliveries lose no attempt.
 #[tokio::test(flavor = "multi_thread")]
 async fn receiver_outlives_lost_database_connections() {
     with_each_on_postgres(async |postgres, receiver| {

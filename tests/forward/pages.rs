@@ -110,6 +110,8 @@ async fn answers_of_pages_count_each_delivery_once() {
     }
 }
 
+/// Promise: the pages' receivers in TypeScript, Python and PHP apply each delivery once; writes in their answers, and
+/// in a Lambda function's, land once.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_of_pages_apply_each_delivery_once() {
     let folder = tempfile::tempdir().unwrap();

@@ -128,6 +128,8 @@ async fn applies_once(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
+/// Promise: the receiver in PHP verifies, applies each delivery once and refuses old tokens, on Postgres and MariaDB; a
+/// failure is never 200, even if PHP displays errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn php_receiver_applies_once_and_refuses_old_tokens() {
     match Database::all().await {

@@ -176,6 +176,8 @@ fn write_to_own_table_fails_the_tick_by_name() {
     }
 }
 
+/// Promise: an invalid job, or one in use with another schedule, is refused with the remedy; time zones are the
+/// library's; a wrong clock runs no tick early.
 #[test]
 fn invalid_job_is_refused_with_the_remedy() {
     let client = World::new(0).client();

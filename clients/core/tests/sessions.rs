@@ -203,6 +203,8 @@ fn is_free_after(time: u64, faults: &[Fault]) -> bool {
     event["is"] == "granted"
 }
 
+/// Promise: a lease that is granted after `acquire` has failed or was given up is released, as is one whose caller has
+/// aborted; a failed wake-up is a warning.
 #[test]
 fn acquire_that_lands_after_its_error_is_released() {
     for faults in [&[Fault::Silent][..], &[Fault::Late(2000)], &[Fault::Late(5000)], &[Fault::Silent, Fault::Silent]] {
