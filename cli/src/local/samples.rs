@@ -158,8 +158,8 @@ fn sign(request: &HttpRequest, sources: &Sources, now: Timestamp) -> Result<Sign
 /// Returns the parameters of a URL, with the source's own token instead of that of the sample.
 fn query(sent: &str, token: Option<String>) -> Option<String> {
     let name = |field: &str| field.split('=').next().unwrap_or_default().to_owned();
-    let own = token.as_deref().map(name);
-    let kept = sent.split('&').filter(|field| !field.is_empty() && Some(name(field)) != own).map(str::to_owned);
+    let own = token.as_deref().map_or("token".to_owned(), name);
+    let kept = sent.split('&').filter(|field| !field.is_empty() && name(field) != own).map(str::to_owned);
     let all: Vec<String> = token.into_iter().chain(kept).collect();
     Some(all.join("&")).filter(|query| !query.is_empty())
 }

@@ -79,7 +79,7 @@ impl HttpRequest {
     pub fn parameter(&self, name: &str) -> Option<String> {
         let pairs = self.raw_query_string.split('&').filter_map(|pair| pair.split_once('='));
         let value = pairs.into_iter().find_map(|(found, value)| (found == name).then_some(value))?;
-        Some(String::from_utf8_lossy(&unescaped(&value.replace('+', " "))).into_owned())
+        Some(String::from_utf8_lossy(&unescaped(value.replace('+', " "))).into_owned())
     }
 
     pub fn headers(&self) -> Headers {

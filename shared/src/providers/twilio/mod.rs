@@ -103,7 +103,7 @@ impl Twilio {
 /// because texts would not tell invalid UTF-8 apart.
 fn fields(body: &[u8]) -> Vec<u8> {
     let decoded =
-        |text: &[u8]| unescaped(&text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect::<Vec<_>>());
+        |text: &[u8]| unescaped(text.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect::<Vec<_>>());
     let mut fields = BTreeMap::<_, BTreeSet<_>>::new();
     for field in body.split(|byte| *byte == b'&') {
         let mut parts = field.splitn(2, |byte| *byte == b'=').map(decoded);
