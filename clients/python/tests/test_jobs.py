@@ -81,6 +81,9 @@ class TestJobs(unittest.TestCase):
 
     def test_interrupted_run_counts_as_crashed(self):
         main = threading.main_thread().ident
+        # A process in the background of a shell ignores SIGINT.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
 
         @self.leases.once(self.job, schedule="every minute")
         def report(run):
