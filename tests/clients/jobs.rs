@@ -83,7 +83,6 @@ const FAULTS: [Fault; 6] =
 #[tokio::test(flavor = "multi_thread")]
 async fn tick_runs_once_whatever_host_calls_and_reply_is_lost() {
     let mut hosts = Hosts::start(&[Language::ALL, Language::ALL].concat()).await;
-    let began = std::time::Instant::now();
     let mut all = Vec::new();
     let mut tokens = Vec::new();
     for number in 0..=REQUESTS.len() * FAULTS.len() {
@@ -99,8 +98,7 @@ async fn tick_runs_once_whatever_host_calls_and_reply_is_lost() {
     assert!(all.is_sorted_by(|one, next| one < next), "no tick runs twice: {all:?}");
     // While the machine's own clock begins a minute, two ticks are due, and the job runs once for both.
     let steps = (all[all.len() - 1] - all[0]) / MINUTE;
-    let own = began.elapsed().as_secs() / 60 + 1;
-    assert!(steps < all.len() as u64 + own, "no tick is left out: {all:?}");
+    assert!(steps < all.len() as u64 + 5, "no other tick is left out: {all:?}");
     assert!(all.len() > REQUESTS.len() * FAULTS.len(), "{}", all.len());
     assert!(tokens.is_sorted_by(|one, next| one < next), "{tokens:?}");
     assert_eq!(hosts.count("report").await, all.len() as u64, "each run's writes land once");
