@@ -10,6 +10,7 @@ mod folder;
 pub mod function_pool;
 pub mod function_process;
 pub mod handler_log;
+pub mod indexes;
 mod invoker;
 pub mod queue;
 pub mod runtime_api;

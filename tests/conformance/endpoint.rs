@@ -8,12 +8,13 @@ use aws_sdk_dynamodb::{
     types::{AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType, TableStatus},
 };
 use futures_util::FutureExt;
-use serializer::local::Engines;
+use serializer::local::{Engines, indexes};
 use webhook_serializer::{
     aws::{
         Account,
         dynamo::{DynamoTable, TableNames},
     },
+    protocol::table::TableName,
     time::{Env, Timestamp},
 };
 
@@ -107,7 +108,11 @@ impl Dynamo {
     }
 
     async fn create(&mut self) {
-        for (table, keys) in [("entities", &["entity"][..]), ("inbox", &["entity", "item"]), ("effects", &["effect"])] {
+        for (table, keys, owner) in [
+            ("entities", &["entity"][..], Some(TableName::Entities)),
+            ("inbox", &["entity", "item"], Some(TableName::Inbox)),
+            ("effects", &["effect"], None),
+        ] {
             let name = format!("conformance-{table}-{}", self.nonce);
             // Recorded before the table is created, because the reply may be lost.
             self.names.push(name.clone());
@@ -119,6 +124,11 @@ impl Dynamo {
                 request = request
                     .key_schema(element.build().expect("all is set"))
                     .attribute_definitions(definition.build().expect("all is set"));
+            }
+            for index in owner.iter().flat_map(indexes::of) {
+                request = request
+                    .attribute_definitions(indexes::sort_definition(index).expect("all is set"))
+                    .global_secondary_indexes(indexes::definition(index).expect("all is set"));
             }
             request.send().await.expect("the table is created");
         }

@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use webhook_serializer::protocol::{
     keys::key_of,
     memory::MemoryTable,
-    table::{Key, Page, Range, Row, Segment, Table, TableError, TableName, Transacted, Write, Written},
+    table::{
+        Index, IndexScan, Key, Page, Range, Row, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    },
 };
 
 use crate::endpoint::Dynamo;
@@ -89,6 +91,18 @@ impl<'a> TablePair<'a> {
         same(&("scan", table, of, limit), segments(&self.memory, table, of, limit).await, dynamo).map(|_| ())
     }
 
+    /// Reads a whole index page by page, and leaves out the rows of other cases. Returns the number of its entries.
+    pub async fn scan_index(&mut self, index: Index, limit: u32) -> Result<usize, String> {
+        let mine: Vec<Key> = self.touched.iter().filter(|key| key.table == index.table()).cloned().collect();
+        let dynamo = entries(&self.dynamo.table, index, limit).await;
+        let dynamo = dynamo.map(|mut rows| {
+            rows.retain(|row| key_of(&index.table(), row).is_some_and(|key| mine.contains(&key)));
+            rows
+        });
+        let entries = same(&(index, limit), entries(&self.memory, index, limit).await, dynamo)?;
+        entries.map(|entries| entries.len()).map_err(|error| error.to_string())
+    }
+
     /// Compares every row ever written.
     pub async fn compare(&mut self) -> Result<(), String> {
         let keys = self.touched.clone();
@@ -131,4 +145,17 @@ async fn segments(table: &dyn Table, name: &TableName, of: u32, limit: u32) -> R
         }
     }
     Ok(sorted(rows))
+}
+
+async fn entries(table: &dyn Table, index: Index, limit: u32) -> Result<Vec<Row>, TableError> {
+    let mut rows = Vec::new();
+    let mut scan = IndexScan { index, after: None, limit };
+    loop {
+        let page = table.scan_index(&scan).await?;
+        rows.extend(page.rows);
+        match page.after {
+            Some(after) => scan.after = Some(after),
+            None => return Ok(sorted(rows)),
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -39,7 +39,7 @@ use webhook_serializer::{
         operation::Operation,
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState, EventTimes, HolderInfo},
-        table::{Range, Row, Table, TableName, Transacted, Write, Written},
+        table::{Index, Range, Row, Table, TableName, Transacted, Write, Written},
     },
     time::{Nonce, Timestamp},
 };
@@ -327,7 +327,8 @@ fn receipt(number: u8, sequence: Sequence, now: Timestamp) -> Receipt {
     }
 }
 
-async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<LandedCounts>) -> Result<(), String> {
+/// Returns the number of entries of the indexes at the end of the case.
+async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<LandedCounts>) -> Result<usize, String> {
     let mut case = RandomCase::new(dynamo);
     for (number, step) in steps.iter().enumerate() {
         case.step(step).await.map_err(|difference| format!("step {number}, {step:?}:\n{difference}"))?;
@@ -342,7 +343,13 @@ async fn run_case(dynamo: &Dynamo, steps: &[CaseStep], landed: &Mutex<LandedCoun
     if dynamo.is_fresh && case.number.is_multiple_of(8) {
         case.pair.scan(&TableName::Entities, 3, 20).await?;
     }
-    Ok(())
+    let mut entries = 0;
+    if dynamo.is_fresh {
+        for index in Index::ALL {
+            entries += case.pair.scan_index(index, 20).await?;
+        }
+    }
+    Ok(entries)
 }
 
 /// The number of sequences. They take five to ten seconds in a debug build.
@@ -357,14 +364,18 @@ fn memory_table_and_dynamodb_agree_on_random_operations() {
         let cases = times("CONFORMANCE_CASES", CASES);
         let config = Config { cases, failure_persistence: None, ..Config::default() };
         let landed = Mutex::default();
+        let entries = AtomicUsize::new(0);
         let outcome = TestRunner::new(config).run(&vec(step(), 1..STEPS), |steps| {
-            runtime.block_on(run_case(dynamo, &steps, &landed)).map_err(TestCaseError::fail)
+            let ended = runtime.block_on(run_case(dynamo, &steps, &landed)).map_err(TestCaseError::fail);
+            entries.fetch_add(ended?, Relaxed);
+            Ok(())
         });
         if let Err(difference) = outcome {
             panic!("{difference}");
         }
         let landed = landed.into_inner().expect("no one panicked");
-        println!("landed and refused: {landed:?}");
+        println!("landed and refused: {landed:?}; entries of indexes: {entries:?}");
+        assert!(entries.into_inner() > 0 || !dynamo.is_fresh, "no case has a row that an index holds");
         if cases >= 500 {
             // An operation that never lands, or is never refused, shows nothing. With few cases, that may
             // happen.

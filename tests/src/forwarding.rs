@@ -5,7 +5,8 @@ use std::{ops::Deref, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use webhook_serializer::protocol::table::{
-    Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    IndexPage, IndexScan, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write,
+    Written,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +17,7 @@ pub enum TableRequest<'a> {
     GetMany(&'a [Key]),
     Query(&'a Range),
     Scan(&'a TableName, &'a Segment),
+    ScanIndex(&'a IndexScan),
 }
 
 /// The reply to a request of the same kind.
@@ -27,6 +29,7 @@ pub enum TableReply {
     Rows(Vec<Row>),
     Page(Page),
     Scanned(Scanned),
+    IndexPage(IndexPage),
 }
 
 impl<'a> TableRequest<'a> {
@@ -38,6 +41,7 @@ impl<'a> TableRequest<'a> {
             Self::GetMany(keys) => TableReply::Rows(table.get_many(keys).await?),
             Self::Query(range) => TableReply::Page(table.query(range).await?),
             Self::Scan(table_name, segment) => TableReply::Scanned(table.scan(table_name, segment).await?),
+            Self::ScanIndex(scan) => TableReply::IndexPage(table.scan_index(scan).await?),
         })
     }
 
@@ -117,5 +121,8 @@ impl<L: Layer> Table for Forwarding<L> {
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
         reply!(self, TableRequest::Scan(table, segment), Scanned)
+    }
+    fn scan_index<'a>(&'a self, scan: &'a IndexScan) -> BoxFuture<'a, Result<IndexPage, TableError>> {
+        reply!(self, TableRequest::ScanIndex(scan), IndexPage)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use webhook_serializer::protocol::{
     memory::evaluate,
-    table::{Row, Table, TableError, Written},
+    table::{Index, Row, Table, TableError, Written},
 };
 
 use crate::forwarding::{Forwarding, Layer, TableReply, TableRequest};
@@ -53,7 +53,10 @@ impl Layer for TableMeter {
                 (row.write_units(), 0)
             }
             (TableRequest::Write(write), TableReply::Written(Written::Landed(None))) => {
-                (evaluate(write, None).ok().flatten().map_or(1, |row| row.write_units()), 0)
+                let put = evaluate(write, None).ok().flatten();
+                let indexes = Index::ALL.into_iter().filter(|index| index.table() == write.key.table);
+                let of_indexes: u64 = indexes.map(|index| index.write_units(None, put.as_ref())).sum();
+                (put.map_or(1, |row| row.write_units()) + of_indexes, 0)
             }
             (TableRequest::Write(_), _) => (1, 0),
             (TableRequest::Transact(..), _) => unimplemented!("no run that is metered in memory commits"),

@@ -84,6 +84,7 @@ impl Layer for RequestedGrants {
             TableRequest::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table)),
             TableRequest::Query(range) => self.note_table("Query", &range.table),
             TableRequest::Scan(table, _) => self.note_table("Scan", table),
+            TableRequest::ScanIndex(scan) => unreachable!("no function reads the index {}", scan.index.name()),
         }
         request.of(inner).await
     }

@@ -1,8 +1,14 @@
 //! Tables and queues.
 
 use serde_json::{Value, json};
-use serializer::local::{MAX_RECEIVES, VISIBILITY_TIMEOUT};
-use webhook_serializer::{engine::deferred::LARGEST_MESSAGE, protocol::format::attribute};
+use serializer::local::{MAX_RECEIVES, VISIBILITY_TIMEOUT, indexes};
+use webhook_serializer::{
+    engine::deferred::LARGEST_MESSAGE,
+    protocol::{
+        format::attribute,
+        table::{Index, TableName},
+    },
+};
 
 use crate::core;
 
@@ -10,13 +16,21 @@ use crate::core;
 #[test]
 fn tables_match_code_and_outlive_the_stack() {
     let deployed = core().deployed(&[]);
-    for (table, name, keys) in
-        [("EntitiesTable", "entities", &["entity"][..]), ("InboxTable", "inbox", &["entity", "item"])]
-    {
+    for (table, name, keys, owner) in [
+        ("EntitiesTable", "entities", &["entity"][..], TableName::Entities),
+        ("InboxTable", "inbox", &["entity", "item"], TableName::Inbox),
+    ] {
         let at = |path: &str| deployed.at(&format!("{table} {path}")).clone();
         let schema = keys.iter().zip(["HASH", "RANGE"]);
         let schema: Value = schema.map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind })).collect();
         assert_eq!(at("Properties KeySchema"), schema);
+        let held: Vec<Value> = indexes::of(&owner).map(index).collect();
+        assert_eq!(at("Properties GlobalSecondaryIndexes"), Value::Array(held));
+        let sorted = indexes::of(&owner).map(|index| (index.sort(), "N"));
+        let defined = keys.iter().map(|key| (*key, "S")).chain(sorted);
+        let defined: Value =
+            defined.map(|(name, kind)| json!({ "AttributeName": name, "AttributeType": kind })).collect();
+        assert_eq!(at("Properties AttributeDefinitions"), defined);
         // Two stacks cannot have tables of one name. So if a deploy has lost the parameter `Tables`, it fails
         // instead of making a second, empty pair.
         assert_eq!(at("Properties TableName"), format!("${{AWS::StackName}}-{name}"));
@@ -39,6 +53,17 @@ fn tables_match_code_and_outlive_the_stack() {
     let restored = core().deployed(&[("Tables", "restored")]);
     assert!(restored.of_type("AWS::DynamoDB::Table").is_empty());
     assert_eq!(restored.outputs["InboxTable"], "restored-inbox");
+}
+
+/// Returns an index as the template has it.
+fn index(index: Index) -> Value {
+    let projection = match index.projects() {
+        [] => json!({ "ProjectionType": "KEYS_ONLY" }),
+        names => json!({ "ProjectionType": "INCLUDE", "NonKeyAttributes": names }),
+    };
+    let keys = [(attribute::ENTITY, "HASH"), (index.sort(), "RANGE")];
+    let schema: Value = keys.iter().map(|(key, kind)| json!({ "AttributeName": key, "KeyType": kind })).collect();
+    json!({ "IndexName": index.name(), "KeySchema": schema, "Projection": projection })
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Reads the tables of orders and deliveries. The survey shows the cost of reading, asks the operator before a high
-//! cost, and stops at Ctrl-C.
+//! Reads the tables of orders and deliveries, and their indexes. The survey shows the cost of reading, asks the operator
+//! before a high cost, and stops at Ctrl-C.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -12,8 +12,11 @@ use serializer::{
     },
 };
 use webhook_serializer::{
-    operator::{Estimate, Operator, ReadCost},
-    protocol::table::TableName,
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity},
+    protocol::{
+        entity::EntityKey,
+        table::{Index, Row, TableName},
+    },
 };
 
 use super::{interrupt::Interrupt, target::Deployment};
@@ -38,7 +41,13 @@ pub struct Cost {
     pub yes: bool,
 }
 
+const ORDERS: &str = "the orders";
+
 pub const PARKED: &str = "the parked deliveries";
+
+const HELD: &str = "the orders on hold";
+
+const DELIVERIES: &str = "the deliveries";
 
 const READ_ON: &str = "Continue to read?";
 
@@ -46,8 +55,21 @@ const READ_ON: &str = "Continue to read?";
 pub enum ReadScope {
     Orders,
     Parked,
+    /// The orders that are not settled, and the parked deliveries.
     All,
+    /// As [`All`](Self::All), and the settled orders.
     Everything,
+    /// As [`All`](Self::All), and the rows of all deliveries if that costs nothing to be asked for.
+    Rates,
+    /// As [`All`](Self::All), and the rows of all deliveries.
+    Deliveries,
+}
+
+/// Whether the operator is asked before a survey reads more than [`FREE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Beyond {
+    Ask,
+    Stop,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +77,8 @@ pub struct Survey {
     pub overview: Overview,
     pub units: u64,
     pub unread: Vec<&'static str>,
+    /// True if all rows of deliveries were read, not only the parked ones.
+    pub knows_deliveries: bool,
 }
 
 pub struct Surveyor<'a> {
@@ -76,57 +100,141 @@ impl<'a> Surveyor<'a> {
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
         surveyor.survey.overview.keeps_settled = wanted == ReadScope::Everything;
         surveyor.survey.overview.pace = Throughput::until(deployment.env.now());
-        if wanted != ReadScope::Parked {
-            let free = if wanted == ReadScope::Orders { FREE } else { FREE - FOR_THE_SECOND };
-            surveyor.table(TableName::Entities, "the orders", free).await?;
-        }
         if wanted != ReadScope::Orders {
-            surveyor.table(TableName::Inbox, PARKED, FREE).await?;
+            surveyor.parked().await?;
+        }
+        let knows_parked = surveyor.survey.overview.knows_parked;
+        if wanted != ReadScope::Parked {
+            surveyor.held().await?;
+            let is_first = wanted != ReadScope::Orders && !knows_parked;
+            let free = if is_first { FREE - FOR_THE_SECOND } else { FREE };
+            surveyor.table(TableName::Entities, ORDERS, free).await?;
+        }
+        match wanted {
+            ReadScope::Orders => {}
+            _ if !knows_parked => surveyor.table(TableName::Inbox, PARKED, FREE).await?,
+            ReadScope::Deliveries => surveyor.table(TableName::Inbox, DELIVERIES, FREE).await?,
+            ReadScope::Rates if surveyor.survey.unread.is_empty() => surveyor.deliveries_if_free().await?,
+            _ => {}
         }
         Ok(surveyor)
     }
 
-    async fn table(&mut self, table: TableName, name: &'static str, free: u64) -> Result<()> {
-        let is_orders = table == TableName::Entities;
+    /// Reads the parked deliveries from their index. Without it, says so: the survey must read all deliveries.
+    async fn parked(&mut self) -> Result<()> {
         let operator = self.operator.clone();
+        let mut pass = operator.index_pass(Index::Parked);
+        let read = self.pass(&mut pass, PARKED, FREE, Beyond::Ask, |overview, row| overview.parked(row)).await;
+        match read {
+            Ok(_) => self.survey.overview.knows_parked = true,
+            Err(error) if error.downcast_ref().is_some_and(OperatorError::lacks_index) => {
+                self.survey.overview.forget_parked();
+                output::complain(format_args!(
+                    "the index of parked deliveries cannot be read, so the command reads all deliveries instead; \
+                     `serializer doctor` says what to do ({error})"
+                ));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Reads the orders on hold. Without their index, or if there are too many, the scan of all orders finds them.
+    async fn held(&mut self) -> Result<()> {
+        let operator = self.operator.clone();
+        let mut held: Vec<EntityKey> = Vec::new();
+        let mut pass = operator.index_pass(Index::Held);
+        let is_whole = self.pass(&mut pass, HELD, FREE, Beyond::Stop, |_, entry| held.extend(held_entity(entry))).await;
+        match is_whole {
+            Ok(true) if self.unasked + held.len() as u64 <= FREE => {}
+            Ok(_) => return Ok(()),
+            Err(error) if error.downcast_ref().is_some_and(OperatorError::lacks_index) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let now = self.deployment.env.now();
+        for row in operator.order_rows(&held).await? {
+            self.survey.overview.found(&row, now);
+        }
+        self.spend(held.len() as u64);
+        Ok(())
+    }
+
+    fn spend(&mut self, units: u64) {
+        self.survey.units += units;
+        self.unasked += if self.cost.yes { 0 } else { units };
+    }
+
+    async fn deliveries_if_free(&mut self) -> Result<()> {
+        let operator = self.operator.clone();
+        let mut pass = operator.pass(TableName::Inbox);
+        let is_whole = self.pass(&mut pass, DELIVERIES, FREE, Beyond::Stop, |overview, row| overview.delivery(row));
+        self.survey.knows_deliveries = is_whole.await?;
+        if !self.survey.knows_deliveries {
+            self.survey.overview.forget_waiting();
+        }
+        Ok(())
+    }
+
+    async fn table(&mut self, table: TableName, name: &'static str, free: u64) -> Result<()> {
+        let operator = self.operator.clone();
+        let is_orders = table == TableName::Entities;
+        let now = self.deployment.env.now();
         let mut pass = operator.pass(table);
+        let add = |overview: &mut Overview, row: &Row| match is_orders {
+            true => overview.order(row, now),
+            false => overview.delivery(row),
+        };
+        let is_whole = self.pass(&mut pass, name, free, Beyond::Ask, add).await?;
+        self.survey.knows_deliveries |= is_whole && !is_orders;
+        Ok(())
+    }
+
+    /// Reads a table or an index. Returns whether all of it was read.
+    async fn pass(
+        &mut self,
+        pass: &mut Pass<'_>,
+        name: &'static str,
+        free: u64,
+        beyond: Beyond,
+        mut add: impl FnMut(&mut Overview, &Row),
+    ) -> Result<bool> {
         let before = self.survey.units;
         let unasked = self.unasked;
         let bar = bar(pass.read().of.into(), name);
         let mut agreed = self.cost.yes;
-        loop {
+        let is_whole = loop {
             let units = pass.read().units();
             self.survey.units = before + units;
             if !agreed {
                 self.unasked = unasked + units;
             }
-            if !agreed && !self.declined && self.unasked + ReadCost::PAGE_UNITS > free {
-                let said = cost_of(name, pass.read(), self.whole_table(is_orders).await);
-                agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
-                self.declined = !agreed;
+            let is_free = agreed || self.unasked + ReadCost::PAGE_UNITS <= free;
+            match beyond {
+                Beyond::Stop if !is_free || self.declined || self.interrupt.came() => break false,
+                Beyond::Ask if !is_free && !self.declined => {
+                    let said = cost_of(name, pass.read(), self.whole_table(pass.table()).await);
+                    agreed = bar.suspend(|| self.interrupt.ask(&said, READ_ON))?;
+                    self.declined = !agreed;
+                }
+                _ => {}
             }
             if self.interrupt.came() || self.declined {
                 self.survey.unread.push(name);
-                break;
+                break false;
             }
-            let Some(rows) = pass.page().await? else { break };
-            let now = self.deployment.env.now();
-            for row in &rows {
-                match is_orders {
-                    true => self.survey.overview.order(row, now),
-                    false => self.survey.overview.delivery(row),
-                }
-            }
+            let Some(rows) = pass.page().await? else { break true };
+            rows.iter().for_each(|row| add(&mut self.survey.overview, row));
             bar.set_position(pass.read().parts.into());
             bar.set_message(format!("{} rows, {} read units", pass.read().rows, pass.read().units()));
-        }
+        };
         bar.finish_and_clear();
-        Ok(())
+        Ok(is_whole)
     }
 
-    /// Returns the read units that reading the whole table costs. Returns `None` in AWS, because AWS updates a table's
-    /// size only every six hours.
-    async fn whole_table(&self, is_orders: bool) -> Option<u64> {
+    /// Returns the read units that reading the whole table costs. Returns `None` for an index, and in AWS, because AWS
+    /// updates a table's size only every six hours.
+    async fn whole_table(&self, table: Option<&TableName>) -> Option<u64> {
+        let is_orders = *table? == TableName::Entities;
         if !self.deployment.is_local() {
             return None;
         }

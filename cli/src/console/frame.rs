@@ -231,6 +231,9 @@ pub(super) fn read(reading: &StoreReading, now: Timestamp, whole: &str) -> Marku
         p.read {
             "Read " (duration(now.since(reading.at))) " ago, for about " (count(reading.units, "read unit", "read units")) "."
         }
+        @if let Some(reason) = &reading.no_index {
+            p.notice { "An index cannot be read, so the console reads the tables instead: " (reason) ". " code { "serializer doctor" } " says what to do." }
+        }
         @for (what, estimate) in &reading.unread {
             p.notice {
                 "The console read only a part of " (what) ". A complete reading takes "

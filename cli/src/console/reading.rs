@@ -5,12 +5,12 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    operator::{Estimate, OperatorError, ReadCost},
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity},
     protocol::{
         entity::EntityKey,
         receipt::{Receipt, Settlement},
         state::EntityState,
-        table::TableName,
+        table::{Index, Row, TableName},
     },
     time::Timestamp,
 };
@@ -25,6 +25,7 @@ pub(super) const FREE: u64 = 1000;
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
+const PARKED: &str = "the parked deliveries";
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
@@ -56,8 +57,12 @@ pub(super) struct StoreReading {
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
     pub(super) units: u64,
-    /// The tables that were not read to the end, each with the estimated read units for the whole table.
+    /// What was not read to the end, each with the estimated read units for all of it.
     pub(super) unread: Vec<(&'static str, Estimate)>,
+    /// True if all orders on hold are known, even if not all orders were read.
+    pub(super) knows_held: bool,
+    /// The reason why an index could not be read, and the tables were read instead.
+    pub(super) no_index: Option<String>,
 }
 
 #[derive(Debug)]
@@ -110,10 +115,20 @@ impl StoreReading {
         MIN_AGE.max(Duration::from_millis(price)).max(self.took * 3)
     }
 
+    /// Adds an order's state. The overview lists rows that cannot be parsed.
+    fn add_order(&mut self, row: &Row) {
+        let state = EntityState::parse(row).ok().filter(|state| !state.entity.is_kept_forever());
+        self.orders.extend(state);
+    }
+
     /// Returns whether the reading may have missed orders or deliveries of this kind, so that their number is at least
     /// the counted one.
     pub(super) fn is_part_of(&self, kind: Kind) -> bool {
-        self.unread.iter().any(|(what, _)| kind == Kind::Parked || *what == ORDERS)
+        self.unread.iter().any(|(what, _)| match kind {
+            Kind::Parked => *what == PARKED || !self.overview.knows_parked,
+            Kind::OnHold => *what == ORDERS && !self.knows_held,
+            _ => *what == ORDERS,
+        })
     }
 }
 
@@ -178,52 +193,132 @@ impl SharedReadings {
 
 async fn read(watched: &Watched, wanted: Tables, depth: ReadingDepth) -> Result<StoreReading, OperatorError> {
     let begun = watched.env.monotonic();
-    let mut reading = StoreReading {
+    let reading = StoreReading {
         at: watched.env.now(),
         took: Duration::ZERO,
         orders: Vec::new(),
         overview: Overview::default(),
         units: 0,
         unread: Vec::new(),
+        knows_held: false,
+        no_index: None,
     };
-    let operator = &watched.operator;
-    let tables: &[_] = match wanted {
-        Tables::Orders => &[(TableName::Entities, ORDERS)],
-        Tables::All => &[(TableName::Entities, ORDERS), (TableName::Inbox, "the parked deliveries")],
-    };
-    for (table, name) in tables {
-        let before = reading.units;
-        let mut pass = operator.pass(table.clone());
-        loop {
-            reading.units = before + pass.read().units();
-            if depth == ReadingDepth::Free && reading.units + ReadCost::PAGE_UNITS > FREE {
-                reading.unread.push((name, pass.read().estimate()));
-                break;
-            }
-            let Some(rows) = pass.page().await? else { break };
-            for row in &rows {
-                if *table != TableName::Entities {
-                    reading.overview.delivery(row);
-                    continue;
-                }
-                reading.overview.order(row, reading.at);
-                // The overview lists rows that cannot be parsed.
-                let state = EntityState::parse(row).ok().filter(|state| !state.entity.is_kept_forever());
-                reading.orders.extend(state);
-            }
-        }
-    }
+    let mut making = Making { operator: &watched.operator, depth, reading };
     if wanted == Tables::All {
-        for some in reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
-            reading.units += some.len() as u64;
-            for delivery in operator.deliveries(some).await? {
-                let entity = delivery.entity().as_str();
-                let source = delivery.source().clone();
-                reading.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
-            }
-        }
+        making.parked().await?;
+        making.held().await?;
     }
+    making.orders().await?;
+    if wanted == Tables::All {
+        making.deliveries().await?;
+        making.sources().await?;
+    }
+    let mut reading = making.reading;
     reading.orders.sort_by(|left, right| left.entity.cmp(&right.entity));
+    reading.orders.dedup_by(|left, right| left.entity == right.entity);
     reading.took = watched.env.monotonic().saturating_sub(begun);
     Ok(reading)
+}
+
+struct Making<'a> {
+    operator: &'a Operator,
+    depth: ReadingDepth,
+    reading: StoreReading,
+}
+
+impl Making<'_> {
+    /// Reads a table or an index. Returns what all of it costs if it was not read to the end.
+    async fn pass(
+        &mut self,
+        mut pass: Pass<'_>,
+        mut add: impl FnMut(&mut StoreReading, &Row),
+    ) -> Result<Option<Estimate>, OperatorError> {
+        let before = self.reading.units;
+        loop {
+            self.reading.units = before + pass.read().units();
+            if self.depth == ReadingDepth::Free && self.reading.units + ReadCost::PAGE_UNITS > FREE {
+                return Ok(Some(pass.read().estimate()));
+            }
+            let Some(rows) = pass.page().await? else { return Ok(None) };
+            rows.iter().for_each(|row| add(&mut self.reading, row));
+        }
+    }
+
+    /// Reads the parked deliveries from their index. Without it, the reading of all deliveries finds them.
+    async fn parked(&mut self) -> Result<(), OperatorError> {
+        let pass = self.operator.index_pass(Index::Parked);
+        match self.pass(pass, |reading, row| reading.overview.parked(row)).await {
+            Ok(rest) => {
+                self.reading.overview.knows_parked = true;
+                self.reading.unread.extend(rest.map(|all| (PARKED, all)));
+            }
+            Err(error) if error.lacks_index() => {
+                self.reading.overview.forget_parked();
+                self.reading.no_index = Some(error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Reads the orders on hold. Without their index, or if there are too many, the scan of all orders finds them.
+    async fn held(&mut self) -> Result<(), OperatorError> {
+        let mut held = Vec::new();
+        let pass = self.operator.index_pass(Index::Held);
+        let rest = match self.pass(pass, |_, entry| held.extend(held_entity(entry))).await {
+            Err(error) if error.lacks_index() => {
+                self.reading.no_index.get_or_insert(error.to_string());
+                return Ok(());
+            }
+            read => read?,
+        };
+        if rest.is_some() || (self.depth == ReadingDepth::Free && self.reading.units + held.len() as u64 > FREE) {
+            return Ok(());
+        }
+        for row in self.operator.order_rows(&held).await? {
+            self.reading.overview.found(&row, self.reading.at);
+            self.reading.add_order(&row);
+        }
+        self.reading.units += held.len() as u64;
+        self.reading.knows_held = true;
+        Ok(())
+    }
+
+    async fn orders(&mut self) -> Result<(), OperatorError> {
+        let pass = self.operator.pass(TableName::Entities);
+        let add = |reading: &mut StoreReading, row: &Row| {
+            reading.overview.order(row, reading.at);
+            reading.add_order(row);
+        };
+        let rest = self.pass(pass, add).await?;
+        self.reading.unread.extend(rest.map(|all| (ORDERS, all)));
+        Ok(())
+    }
+
+    /// Reads the rows of all deliveries. If the parked ones are known already, the others only tell by which sources
+    /// an order's deliveries wait, which a part of them cannot.
+    async fn deliveries(&mut self) -> Result<(), OperatorError> {
+        let knows_parked = self.reading.overview.knows_parked;
+        if knows_parked && !self.reading.unread.is_empty() {
+            return Ok(());
+        }
+        let pass = self.operator.pass(TableName::Inbox);
+        match self.pass(pass, |reading, row| reading.overview.delivery(row)).await? {
+            Some(_) if knows_parked => self.reading.overview.forget_waiting(),
+            rest => self.reading.unread.extend(rest.map(|all| (PARKED, all))),
+        }
+        Ok(())
+    }
+
+    async fn sources(&mut self) -> Result<(), OperatorError> {
+        for some in self.reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
+            self.reading.units += some.len() as u64;
+            for delivery in self.operator.deliveries(some).await? {
+                let entity = delivery.entity().as_str();
+                let source = delivery.source().clone();
+                self.reading.overview.is_next(entity, delivery.sequence(), source, delivery.topic());
+            }
+        }
+        Ok(())
+    }
 }

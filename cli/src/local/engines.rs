@@ -11,12 +11,14 @@ use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::{Account, Parts, meter::Meter},
     config::StoreConfig,
+    protocol::table::TableName,
     time::Env,
 };
 
 use super::{
     VISIBILITY_TIMEOUT,
     folder::{self, Folder},
+    indexes,
     queue::{self, QueueFaults, QueueSettings, Queues, RedrivePolicy},
     stopped,
 };
@@ -164,26 +166,34 @@ impl Engines {
         let account = self.account();
         let client = account.dynamodb(&account.http_client());
         let held = client.list_tables().send().await?.table_names.unwrap_or_default();
-        for (table, keys) in [
-            (ENTITIES_TABLE, &[("entity", KeyType::Hash)][..]),
-            (INBOX_TABLE, &[("entity", KeyType::Hash), ("item", KeyType::Range)][..]),
-            (TOTALS_TABLE, &[("order", KeyType::Hash)][..]),
+        for (table, keys, owner) in [
+            (ENTITIES_TABLE, &[("entity", KeyType::Hash)][..], Some(TableName::Entities)),
+            (INBOX_TABLE, &[("entity", KeyType::Hash), ("item", KeyType::Range)][..], Some(TableName::Inbox)),
+            (TOTALS_TABLE, &[("order", KeyType::Hash)][..], None),
         ] {
-            if !held.iter().any(|name| name == table) {
-                create_table(&client, table, keys).await.with_context(|| format!("table {table}"))?;
+            let is_new = !held.iter().any(|name| name == table);
+            if is_new {
+                create_table(&client, table, keys, owner.as_ref()).await.with_context(|| format!("table {table}"))?;
+            } else if let Some(owner) = &owner {
+                // A data folder of an earlier release has no indexes.
+                indexes::add_missing(&client, owner, table).await.with_context(|| format!("table {table}"))?;
             }
         }
         Ok(())
     }
 }
 
-async fn create_table(client: &Client, table: &str, keys: &[(&str, KeyType)]) -> Result<()> {
+async fn create_table(client: &Client, table: &str, keys: &[(&str, KeyType)], owner: Option<&TableName>) -> Result<()> {
     let mut request = client.create_table().table_name(table).billing_mode(BillingMode::PayPerRequest);
     for (name, kind) in keys {
         let element = KeySchemaElement::builder().attribute_name(*name).key_type(kind.clone()).build()?;
         let definition =
             AttributeDefinition::builder().attribute_name(*name).attribute_type(ScalarAttributeType::S).build()?;
         request = request.key_schema(element).attribute_definitions(definition);
+    }
+    for index in owner.into_iter().flat_map(indexes::of) {
+        request = request.attribute_definitions(indexes::sort_definition(index)?);
+        request = request.global_secondary_indexes(indexes::definition(index)?);
     }
     request.send().await?;
     Ok(())

@@ -7,7 +7,7 @@ use webhook_serializer::{
     protocol::{
         entity::{DeliveryId, EntityKey, Sequence, SourceName},
         format::attribute as a,
-        keys::sequence_of,
+        keys::{is_parked, sequence_of},
         receipt::Recent,
         state::EntityState,
         table::Row,
@@ -149,6 +149,8 @@ pub struct Overview {
     pub pace: Throughput,
     /// True if settled orders get a lane too.
     pub keeps_settled: bool,
+    /// True once the parked deliveries are known from their index, so that their rows are not counted again.
+    pub knows_parked: bool,
     places: BTreeMap<String, usize>,
 }
 
@@ -175,20 +177,39 @@ impl StatusGroup {
 }
 
 impl Overview {
+    /// Adds a row of the orders' table that a scan has met.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
         self.format(row);
-        let state = match EntityState::parse(row) {
-            // Jobs have rows of the same form, without deliveries.
-            Ok(state) if state.entity.is_kept_forever() => return,
-            Ok(state) => state,
-            Err(error) => return self.cannot_read(row, &error),
-        };
+        let Some(state) = self.state(row) else { return };
         self.orders += 1;
         self.pace.order(&state);
+        self.add_lane(state, now);
+    }
+
+    /// Adds an order's row that was found without a scan. The scan that meets the order later counts it, and adds no
+    /// second lane.
+    pub fn found(&mut self, row: &Row, now: Timestamp) {
+        if let Some(state) = self.state(row) {
+            self.add_lane(state, now);
+        }
+    }
+
+    fn state(&mut self, row: &Row) -> Option<EntityState> {
+        match EntityState::parse(row) {
+            // Jobs have rows of the same form, without deliveries.
+            Ok(state) => Some(state).filter(|state| !state.entity.is_kept_forever()),
+            Err(error) => {
+                self.cannot_read(row, &error);
+                None
+            }
+        }
+    }
+
+    fn add_lane(&mut self, state: EntityState, now: Timestamp) {
         let kind = Kind::of(&state, now);
         // A valid lease on an empty order is normal; an expired one is not.
         let is_settled = kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold));
-        if is_settled && !self.keeps_settled {
+        if (is_settled && !self.keeps_settled) || self.places.contains_key(state.entity.as_str()) {
             return;
         }
         let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
@@ -198,14 +219,35 @@ impl Overview {
         self.lanes.push(OrderSummary { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });
     }
 
+    /// Adds a parked delivery's row, or what the index holds of it.
+    pub fn parked(&mut self, row: &Row) {
+        match Parked::of(row) {
+            Ok(Some(parked)) => self.parked.push(ParkedDelivery::from(&parked)),
+            Ok(None) => {}
+            Err(error) => self.cannot_read(row, &error),
+        }
+    }
+
+    /// Forgets the parked deliveries, which a reading of all deliveries finds again.
+    pub fn forget_parked(&mut self) {
+        self.parked.clear();
+        self.knows_parked = false;
+    }
+
+    /// Forgets the waiting deliveries by source. Without all rows of the deliveries' table, their numbers are wrong.
+    pub fn forget_waiting(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.waiting.clear());
+    }
+
     /// Adds a row of the deliveries' table. All rows of the orders' table must be added first.
     pub fn delivery(&mut self, row: &Row) {
         self.format(row);
         self.pace.delivery(row);
-        match Parked::of(row) {
-            Ok(Some(parked)) => return self.parked.push(ParkedDelivery::from(&parked)),
-            Ok(None) => {}
-            Err(error) => return self.cannot_read(row, &error),
+        if is_parked(row) {
+            if !self.knows_parked {
+                self.parked(row);
+            }
+            return;
         }
         let (Some(entity), Some(sequence)) = (row.text(a::ENTITY), sequence_of(row)) else { return };
         let source = row.text(a::SOURCE).and_then(|source| SourceName::parse(source).ok());
@@ -238,7 +280,11 @@ impl Overview {
     }
 
     fn cannot_read(&mut self, row: &Row, error: &impl ToString) {
-        self.unreadable.push((row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string()));
+        let unreadable = (row.text(a::ENTITY).unwrap_or_default().to_owned(), error.to_string());
+        // A row that was found without a scan is met again.
+        if !self.unreadable.contains(&unreadable) {
+            self.unreadable.push(unreadable);
+        }
     }
 
     pub fn unknown(&self, lane: impl Fn(&OrderSummary) -> bool) -> Vec<(EntityKey, Sequence)> {

@@ -7,15 +7,16 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
+use aws_sdk_dynamodb::types::{DeleteGlobalSecondaryIndexAction, GlobalSecondaryIndexUpdate};
 use serde_json::Value;
 use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
     protocol::{
-        entity::EntityKey,
+        entity::{EntityKey, Sequence},
         format::{FORMAT, attribute as a},
-        keys::{entity_row, part_row},
-        table::{Row, Write},
+        keys::{entity_row, parked_row, part_row},
+        table::{Action, Row, Write},
     },
     time::{Env, Nonce, Timestamp},
 };
@@ -158,6 +159,27 @@ impl Trouble {
         });
     }
 
+    /// Removes an index, as a table of an earlier release has none.
+    fn remove_index(&self, table: &str, index: &str) {
+        let url = self.variable("AWS_ENDPOINT_URL_DYNAMODB");
+        let client = Account::local(url.clone(), url);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let client = client.dynamodb(&client.http_client());
+            let delete = DeleteGlobalSecondaryIndexAction::builder().index_name(index).build().unwrap();
+            let update = GlobalSecondaryIndexUpdate::builder().delete(delete).build();
+            client.update_table().table_name(table).global_secondary_index_updates(update).send().await.unwrap();
+        });
+    }
+
+    fn console(&self) -> std::process::Command {
+        serializer(&["console", "--json", self.local.target.as_str()])
+    }
+
+    fn variable(&self, name: &str) -> String {
+        self.environment().into_iter().find(|(each, _)| each == name).expect("it is named").1
+    }
+
     /// Reads the deployment's environment file.
     fn environment(&self) -> Vec<(String, String)> {
         let text = std::fs::read_to_string(self.folder.path().join("environment")).expect("it is written");
@@ -260,27 +282,92 @@ fn list_filters_and_sorts_orders_and_shows_reasons() {
     assert_eq!(trouble.said(&["list", "--error", "nothing like it"]), "no order matches\n");
 }
 
-/// The bodies have 12 MB, and 4 KB cost half a unit.
-///
+/// Returns 36 settled orders whose rows have 12 MB; 4 KB cost half a read unit.
+fn large_orders() -> impl Iterator<Item = Write> {
+    (0..36).map(|number| order(&format!("shop/large/{number:02}"), "x".repeat(340_000)))
+}
+
+fn order(key: &str, padding: String) -> Write {
+    let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, key).with("padding", padding);
+    let row = row.with(a::HEAD, 12_u32).with(a::TAIL, 12_u32).with(a::TOKEN, 3_u32);
+    Write::put(entity_row(&EntityKey::parse(key).unwrap()), row)
+}
+
 /// Promise: reading more than 1,000 units asks first.
 #[test]
 fn scan_over_1000_read_units_requires_yes_option() {
     let trouble = Trouble::start();
-    let entity = EntityKey::parse("shop/order/1").unwrap();
-    let part = |number| part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);
-    let body = Row::new().with("body", "x".repeat(340_000));
-    trouble.write((0..36).map(|number| Write::put(part(number), body.clone())));
+    trouble.write(large_orders());
     let refused = trouble.ran(&["status"]);
     let said = complained(&refused);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    let about =
-        said.split_once("reading the parked deliveries takes about ").and_then(|(_, rest)| rest.split_once(' '));
+    let about = said.split_once("reading the orders takes about ").and_then(|(_, rest)| rest.split_once(' '));
     let about: u64 = about.expect("it is said").0.parse().unwrap();
     assert!((1490..1600).contains(&about), "{said}");
     assert!(said.contains("add --yes"), "{said}");
     let units = trouble.json(&["status", "--yes"])["read_units"].as_u64().unwrap();
     assert!((1494..1600).contains(&units), "{units}");
-    assert!(trouble.ran(&["status", "--no-parked"]).status.success());
+}
+
+#[test]
+fn status_reads_all_deliveries_only_if_that_is_free_or_wanted() {
+    let trouble = Trouble::start();
+    let entity = EntityKey::parse("shop/order/1").unwrap();
+    let part = |number| part_row(&entity, &Nonce::from_parts(Timestamp::from_millis(1), 1), number);
+    let body = Row::new().with("body", "x".repeat(340_000));
+    trouble.write((0..36).map(|number| Write::put(part(number), body.clone())));
+    let told = trouble.json(&["status"]);
+    assert_eq!((&told["complete"], &told["last_minutes"]["sources"]), (&true.into(), &Value::Null), "{told}");
+    let whole = trouble.json(&["status", "--yes"]);
+    assert!(whole["read_units"].as_u64() >= Some(1494) && whole["last_minutes"]["sources"].is_array(), "{whole}");
+}
+
+/// Promise: parked deliveries and orders on hold are counted exactly, however many orders there are. Without the
+/// indexes, commands and console read the tables, and say so.
+#[test]
+fn parked_and_held_orders_are_counted_among_many_orders() {
+    let trouble = Trouble::start();
+    let parked = (1..=20_u64).map(|number| {
+        let at = parked_row(&EntityKey::parse(&format!("shop/order/{number}")).unwrap(), Sequence(1));
+        let row = at.to_row().with(a::VERSION, FORMAT).with(a::NONCE, "1").with(a::SOURCE, "shop").with(a::TOPIC, "t");
+        let row = row.with(a::DELIVERY_ID, "1").with(a::RECEIVED_AT, 1_u32).with("padding", "x".repeat(9_000));
+        let row = row.with(a::BODY_BYTES, 9_000_u32).with(a::ENCODING, "plain").with(a::PARKED_AT, 1_000_u32);
+        Write::put(at, row.with(a::ERROR, "not now"))
+    });
+    let held = |key: &str, hold: i64| {
+        let mut write = order(key, String::new());
+        if let Action::Put(row) = &mut write.action {
+            row.set(a::HOLD, hold);
+        }
+        write
+    };
+    let held = [held("shop/order/1", 1_000), held("shop/order/2", 2_000), held("shop/order/3", -1_000)];
+    trouble.write(large_orders().chain(parked).chain(held));
+    let now = console::page_at(&trouble.local.console, "");
+    assert!(now.contains("<h1>20 deliveries parked, 2 orders on hold</h1>"), "{now}");
+    assert!(now.contains("read only a part of the orders"), "{now}");
+    let status = trouble.json(&["status", "--yes"]);
+    assert_eq!((&status["parked"], &status["on_hold"], &status["orders"]), (&20.into(), &2.into(), &39.into()));
+    assert_eq!(parked_of(&trouble.ran(&["list", "--parked", "--json"])), 20);
+    let found = printed(&trouble.ran(&["doctor", "--no-rows"]));
+    assert!(found.contains("it is filled"), "{found}");
+
+    trouble.remove_index("inbox", "parked");
+    let without = trouble.ran(&["list", "--parked", "--json", "--yes"]);
+    assert_eq!(parked_of(&without), 20);
+    assert!(complained(&without).contains("reads all deliveries instead"), "{without:?}");
+    let found = printed(&trouble.ran(&["doctor", "--no-rows"]));
+    assert!(found.contains("aws dynamodb update-table --table-name inbox --attribute-definitions"), "{found}");
+    // A page may show what was read up to a second before.
+    let now = console::while_it_serves(trouble.console(), |url| console::page_at(url, ""));
+    assert!(now.contains("at least") && now.contains("An index cannot be read"), "{now}");
+}
+
+/// Returns the number of parked deliveries that `list` printed as JSON.
+fn parked_of(listed: &Output) -> usize {
+    let lines = printed(listed);
+    let orders = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    orders.map(|order| order["parked"].as_array().unwrap().len()).sum()
 }
 
 pub fn parked(trouble: &Trouble) -> Vec<(String, u64)> {

@@ -49,10 +49,13 @@ pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
 pub const FAILED_WRITES: u64 = 2;
 
 /// Returns the write units of a drain that parks one delivery. Parking writes a copy of the
-/// delivery's row, which costs `b` units.
+/// delivery's row, which costs `b` units, and the copy's entry in the index of parked deliveries.
 pub const fn park_writes(b: u64) -> u64 {
-    drain_writes(1) + b
+    drain_writes(1) + b + INDEX_WRITES
 }
+
+/// Write units of an entry of at most 1 KB that comes into an index or leaves it.
+pub const INDEX_WRITES: u64 = 1;
 
 /// Write units of a wake-up for an empty or leased entity: a refused acquire.
 pub const FUTILE_WRITES: u64 = 1;

@@ -10,10 +10,10 @@ use std::{
 use futures_util::future::{BoxFuture, FutureExt, ready};
 
 use super::{
-    keys::continuation_key,
+    keys::{continuation_key, key_of},
     table::{
-        Action, Change, Comparison, Condition, Key, Operand, Page, Range, Row, Scanned, Segment, Table, TableError,
-        TableName, Transacted, Value, Write, Written,
+        Action, Change, Comparison, Condition, IndexPage, IndexScan, Key, Operand, Page, Range, Row, Scanned, Segment,
+        Table, TableError, TableName, Transacted, Value, Write, Written,
     },
 };
 
@@ -443,5 +443,19 @@ impl Table for MemoryTable {
             Ok(Scanned { rows: rows.iter().map(|&row| row.clone()).collect(), after })
         });
         ready(found).boxed()
+    }
+
+    fn scan_index<'a>(&'a self, scan: &'a IndexScan) -> BoxFuture<'a, Result<IndexPage, TableError>> {
+        let table = scan.index.table();
+        let after = scan.after.as_ref().and_then(|after| key_of(&table, after)).map(|key| row_key(&key));
+        let page = self.with(|state| {
+            let rows = state.tables.get(&table).into_iter().flatten();
+            let rows = rows.filter(|(key, _)| after.as_ref().is_none_or(|after| *key > after));
+            let entries = rows.filter_map(|(_, row)| scan.index.entry(row)).take(scan.limit as usize);
+            let rows: Vec<Row> = entries.collect();
+            let after = (rows.len() == scan.limit as usize).then(|| rows.last().cloned()).flatten();
+            IndexPage { rows, after }
+        });
+        ready(Ok(page)).boxed()
     }
 }

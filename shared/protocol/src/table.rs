@@ -6,6 +6,7 @@
 //! faults and compared with the real store.
 
 mod error;
+mod index;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -14,6 +15,7 @@ use futures_util::future::BoxFuture;
 
 use crate::native::Native;
 pub use error::{InvalidKind, InvalidRequest, TableError};
+pub use index::{Index, IndexPage, IndexScan};
 
 /// An attribute's name.
 pub type Attribute = Cow<'static, str>;
@@ -535,6 +537,13 @@ pub trait Table: Send + Sync + 'static {
     /// Reads a segment of a table, in any order. The read is eventually consistent. A handler's own
     /// table must fit into one page.
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>>;
+
+    /// Reads a page of an index, as [`IndexScan`] says. A table without this index, or whose index is still being
+    /// filled, refuses the request as invalid, so an index that answers has every row that belongs in it.
+    fn scan_index<'a>(&'a self, scan: &'a IndexScan) -> BoxFuture<'a, Result<IndexPage, TableError>> {
+        let refusal = format!("this table does not read the index {}", scan.index.name());
+        Box::pin(std::future::ready(Err(TableError::Invalid(refusal.into()))))
+    }
 }
 
 #[cfg(test)]

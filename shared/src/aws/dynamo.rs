@@ -30,8 +30,8 @@ use crate::{
         expression::Expression,
         keys::continuation_key,
         table::{
-            Action, Change, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError, TableName,
-            Transacted, Write, Written,
+            Action, Change, IndexPage, IndexScan, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError,
+            TableName, Transacted, Write, Written,
         },
     },
 };
@@ -404,6 +404,23 @@ impl DynamoTable {
         let after = after.map(|row| continuation_key(table, &row)).transpose()?;
         Ok(Scanned { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
     }
+
+    async fn scan_index_once(&self, scan: &IndexScan) -> Result<IndexPage, TableError> {
+        let sent = self
+            .client
+            .scan()
+            .table_name(self.name(&scan.index.table()))
+            .index_name(scan.index.name())
+            .limit(i32::try_from(scan.limit).unwrap_or(i32::MAX))
+            .set_exclusive_start_key(scan.after.as_ref().map(attributes))
+            .set_return_consumed_capacity(self.capacity())
+            .send()
+            .await
+            .map_err(|error| self.failed(&error))?;
+        self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
+        let after = sent.last_evaluated_key.filter(|key| !key.is_empty()).map(row_of);
+        Ok(IndexPage { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
+    }
 }
 
 /// Classifies an error by how the caller must react.
@@ -457,5 +474,8 @@ impl Table for DynamoTable {
 
     fn scan<'a>(&'a self, table: &'a TableName, segment: &'a Segment) -> BoxFuture<'a, Result<Scanned, TableError>> {
         Box::pin(self.scan_once(table, segment))
+    }
+    fn scan_index<'a>(&'a self, scan: &'a IndexScan) -> BoxFuture<'a, Result<IndexPage, TableError>> {
+        Box::pin(self.scan_index_once(scan))
     }
 }

@@ -14,8 +14,8 @@ use crate::{
         operation::Operation,
         state::EntityState,
         table::{
-            InvalidKind, InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName,
-            Transacted, Write,
+            IndexPage, IndexScan, InvalidKind, InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table,
+            TableError, TableName, Transacted, Write,
         },
     },
     time::Env,
@@ -123,6 +123,11 @@ impl Store {
     /// Reads a page of a table's segment, with eventual consistency.
     pub async fn scan(&self, table: &TableName, segment: &Segment, patience: Duration) -> Result<Scanned, StoreError> {
         self.persist(patience, || self.table.scan(table, segment)).await.map(|answered| answered.outcome)
+    }
+
+    /// Reads a page of an index, with eventual consistency.
+    pub async fn scan_index(&self, scan: &IndexScan, patience: Duration) -> Result<IndexPage, StoreError> {
+        self.persist(patience, || self.table.scan_index(scan)).await.map(|answered| answered.outcome)
     }
 
     pub(crate) async fn item(

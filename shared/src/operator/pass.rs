@@ -1,7 +1,15 @@
-//! Scans a whole table page by page, and estimates what the scan costs.
+//! Scans a whole table or index page by page, and estimates what the scan costs.
 
 use super::{Operator, OperatorError, PATIENCE};
-use crate::protocol::table::{Row, Scanned, Segment, TableName};
+use crate::{
+    engine::store::StoreError,
+    protocol::{
+        entity::EntityKey,
+        format::attribute as a,
+        keys::entity_row,
+        table::{Index, IndexScan, InvalidKind, Row, Scanned, Segment, TableName},
+    },
+};
 
 /// The number of segments of a scan. All segments have about the same size, so the cost of the
 /// first few allows an estimate of the total cost.
@@ -9,12 +17,22 @@ pub(super) const PARTS: u32 = 16;
 
 const PAGE: u32 = 500;
 
+/// The most rows that one request reads by key.
+const ORDERS_AT_ONCE: usize = 100;
+
 #[derive(Debug)]
 pub struct Pass<'a> {
     operator: &'a Operator,
-    table: TableName,
-    segment: Segment,
+    rest: Rest,
     read: ReadCost,
+}
+
+/// What a scan has not read yet.
+#[derive(Debug)]
+enum Rest {
+    Table(TableName, Segment),
+    Index(IndexScan),
+    Nothing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,21 +86,36 @@ impl Pass<'_> {
     /// Reads the next page of rows, in no particular order and with eventual consistency. Returns
     /// `None` at the end. After an error, call the function again to continue.
     pub async fn page(&mut self) -> Result<Option<Vec<Row>>, OperatorError> {
-        if self.segment.number == self.segment.of {
-            return Ok(None);
-        }
-        let Scanned { rows, after } = self.operator.store.scan(&self.table, &self.segment, PATIENCE).await?;
+        let store = &self.operator.store;
+        let (rows, is_whole_part) = match &mut self.rest {
+            Rest::Table(table, segment) => {
+                let Scanned { rows, after } = store.scan(table, segment, PATIENCE).await?;
+                segment.number += u32::from(after.is_none());
+                segment.after = after;
+                (rows, segment.after.is_none())
+            }
+            Rest::Index(scan) => {
+                let page = store.scan_index(scan, PATIENCE).await?;
+                scan.after = page.after;
+                (page.rows, scan.after.is_none())
+            }
+            Rest::Nothing => return Ok(None),
+        };
         self.read.add(&rows);
-        if after.is_none() {
-            self.segment.number += 1;
-            self.read.parts += 1;
+        self.read.parts += u32::from(is_whole_part);
+        if self.read.parts == self.read.of {
+            self.rest = Rest::Nothing;
         }
-        self.segment.after = after;
         Ok(Some(rows))
     }
 
     pub fn read(&self) -> ReadCost {
         self.read
+    }
+
+    /// Returns the table that is being scanned. `None` for an index, and at the end.
+    pub fn table(&self) -> Option<&TableName> {
+        if let Rest::Table(table, _) = &self.rest { Some(table) } else { None }
     }
 }
 
@@ -98,7 +131,42 @@ impl Operator {
 
     pub fn pass(&self, table: TableName) -> Pass<'_> {
         let segment = Segment { number: 0, of: self.parts, after: None, limit: PAGE };
-        Pass { operator: self, table, segment, read: ReadCost { of: self.parts, ..ReadCost::default() } }
+        let read = ReadCost { of: self.parts, ..ReadCost::default() };
+        Pass { operator: self, rest: Rest::Table(table, segment), read }
+    }
+
+    /// Reads an index from its beginning. Its rows have only the attributes that the index holds. Fails with an error
+    /// that [`OperatorError::lacks_index`] recognises if the index cannot be read; then only a pass of the table tells
+    /// which rows there are.
+    pub fn index_pass(&self, index: Index) -> Pass<'_> {
+        let read = ReadCost { of: 1, ..ReadCost::default() };
+        Pass { operator: self, rest: Rest::Index(IndexScan { index, after: None, limit: PAGE }), read }
+    }
+
+    /// Reads the rows of these entities. The result leaves out entities without a row.
+    pub async fn order_rows(&self, entities: &[EntityKey]) -> Result<Vec<Row>, OperatorError> {
+        let mut rows = Vec::new();
+        for some in entities.chunks(ORDERS_AT_ONCE) {
+            let keys: Vec<_> = some.iter().map(entity_row).collect();
+            rows.extend(self.store.get_many(&keys, PATIENCE).await?);
+        }
+        Ok(rows)
+    }
+}
+
+/// Returns the entity of an entry of [`Index::Held`], if its hold has not ended.
+pub fn held_entity(entry: &Row) -> Option<EntityKey> {
+    // The number of an ended hold is negative.
+    entry.number(a::HOLD)?;
+    entry.text(a::ENTITY).and_then(|entity| EntityKey::parse(entity).ok())
+}
+
+impl OperatorError {
+    /// Returns whether a request for an index was refused: the table has no such index, the index is still being
+    /// filled, or the caller may not read it.
+    pub fn lacks_index(&self) -> bool {
+        let Self::Store(StoreError::Invalid(request)) = self else { return false };
+        matches!(request.kind, InvalidKind::Request | InvalidKind::Permission)
     }
 }
 

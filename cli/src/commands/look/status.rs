@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, process::ExitCode};
 use anyhow::Result;
 use clap::Args;
 use console::style;
+use pace::Rates;
 use serde_json::json;
 use serializer::{
     output::{self, Table, duration},
@@ -29,14 +30,16 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It reads the row of every order, an eighth of a read unit for each KB, and all stored deliveries, \
-                  to find the parked ones. Before it reads more than 1,000 read units, it shows the \
-                  estimate and asks. After Ctrl-C it shows what it has read so far.\n\n\
+    after_help = "It reads the parked deliveries from their index, and the row of every order, an eighth of a read unit \
+                  for each KB. Before it reads more than 1,000 read units, it shows the estimate and asks. After \
+                  Ctrl-C it shows what it has read so far. An index follows the tables within about a second. If it \
+                  cannot be read, the command says so, and reads all stored deliveries.\n\n\
                   Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
                   The source of a group of orders is that of their next deliveries. All their waiting deliveries are \
-                  counted; those of other sources are named in brackets, but not with --no-parked.\n\n\
-                  The deliveries accepted and settled in the last 5 min, and their lag, are estimated from these \
-                  rows. With --no-parked, only settled deliveries are counted."
+                  counted; those of other sources are named in brackets if all deliveries were read.\n\n\
+                  The deliveries accepted and settled in the last 5 min, and their lag, are estimated from the rows \
+                  of all deliveries, if reading these too takes less than 1,000 read units, or with --yes. Otherwise, \
+                  and with --no-parked, only settled deliveries are counted."
 )]
 pub struct Status {
     /// Leave out parked deliveries: read only the orders' rows, and one delivery of each waiting order
@@ -54,7 +57,7 @@ pub struct Status {
 impl Status {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let wanted = if self.no_parked { ReadScope::Orders } else { ReadScope::All };
+        let wanted = if self.no_parked { ReadScope::Orders } else { ReadScope::Rates };
         let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), wanted).await?;
         surveyor.sources(|_| true).await?;
         let survey = surveyor.finish();
@@ -66,6 +69,14 @@ impl Status {
         Ok(ExitCode::SUCCESS)
     }
 
+    fn rates(&self, survey: &Survey) -> Rates {
+        match survey.knows_deliveries || (survey.unread.contains(&PARKED) && !survey.overview.knows_parked) {
+            _ if self.no_parked => Rates::LeftOut,
+            true => Rates::Known,
+            false => Rates::TooDear,
+        }
+    }
+
     fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, deployment: &Deployment) {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
@@ -75,7 +86,7 @@ impl Status {
             say!("The source {source} is paused: its deliveries wait. `{resume}` ends the pause.");
         }
         let now = deployment.env.now();
-        pace::print(survey, !self.no_parked, now);
+        pace::print(survey, self.rates(survey), now);
         let groups = seen.groups();
         if groups.is_empty() {
             return;
@@ -209,7 +220,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "paused_sources": paused, "last_minutes": pace::as_json(survey, !self.no_parked), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": paused, "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

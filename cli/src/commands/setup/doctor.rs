@@ -149,7 +149,7 @@ impl Doctor {
             )]);
             return;
         }
-        let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), ReadScope::All).await;
+        let surveyor = Surveyor::read(deployment, self.cost, Interrupt::listen(), ReadScope::Deliveries).await;
         let survey = match surveyor {
             Ok(surveyor) => surveyor.finish(),
             Err(error) => return report.report([CheckFinding::not_made("rows", format!("{error:#}"))]),

@@ -342,7 +342,16 @@ mod tests {
             overview.delivery(&row.with(a::ENCODING, "plain").with(a::ERROR, "bad"));
         }
         let unread = unread.iter().map(|what| (*what, Estimate::About(2_000))).collect();
-        StoreReading { at: NOW, took: Duration::ZERO, orders: Vec::new(), overview, units: 1_000, unread }
+        StoreReading {
+            at: NOW,
+            took: Duration::ZERO,
+            orders: Vec::new(),
+            overview,
+            units: 1_000,
+            unread,
+            knows_held: false,
+            no_index: None,
+        }
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);

@@ -45,17 +45,29 @@ fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     figures
 }
 
-/// Prints rates and lag by source. `deliveries` is false if the deliveries' table was not read.
-pub fn print(survey: &Survey, deliveries: bool, now: Timestamp) {
+/// Whether the rows of all deliveries were read, from which rates and lag are estimated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rates {
+    /// They were read, at least in part.
+    Known,
+    /// Not with the option --no-parked.
+    LeftOut,
+    /// Reading them would have taken more than a command spends without being asked.
+    TooDear,
+}
+
+/// Prints rates and lag by source.
+pub fn print(survey: &Survey, rates: Rates, now: Timestamp) {
     let pace = &survey.overview.pace;
     let window = duration(WINDOW);
-    if !deliveries {
+    if rates != Rates::Known {
         if pace.settled() > 0 {
             let at_least = if pace.is_at_least() { "at least " } else { "" };
-            say!(
-                "In the last {window} {at_least}{} settled. With --no-parked, lag and accepted deliveries are unknown.",
-                some(pace.settled())
-            );
+            let unknown = match rates {
+                Rates::LeftOut => "With --no-parked, lag and accepted deliveries are unknown.",
+                _ => "With --yes, all deliveries are read too, for lag and accepted deliveries.",
+            };
+            say!("In the last {window} {at_least}{} settled. {unknown}", some(pace.settled()));
         }
         return;
     }

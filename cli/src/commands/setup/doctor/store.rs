@@ -4,11 +4,17 @@ use aws_sdk_dynamodb::{
     Client,
     error::{DisplayErrorContext, ProvideErrorMetadata, SdkError},
     primitives::DateTimeFormat,
-    types::{AttributeValue, KeysAndAttributes, PointInTimeRecoveryStatus, TableDescription, TimeToLiveStatus},
+    types::{
+        AttributeValue, IndexStatus, KeysAndAttributes, PointInTimeRecoveryStatus, TableDescription, TimeToLiveStatus,
+    },
 };
 use aws_sdk_sqs::types::QueueAttributeName;
-use serializer::stack::api::Refusal;
-use webhook_serializer::protocol::format::attribute as a;
+use serde_json::json;
+use serializer::{local::indexes, stack::api::Refusal};
+use webhook_serializer::protocol::{
+    format::attribute as a,
+    table::{Index, TableName},
+};
 
 use super::finding::CheckFinding;
 use crate::commands::target::Deployment;
@@ -37,14 +43,17 @@ impl<'a> StoreParts<'a> {
         Self { deployment, dynamodb, sqs }
     }
 
-    fn tables(&self) -> [(&'static str, &str, &'static [&'static str]); 2] {
+    fn tables(&self) -> [(&'static str, &str, &'static [&'static str], &'static TableName); 2] {
         let config = &self.deployment.config;
-        [("orders", &config.entities_table, ENTITIES_KEY), ("deliveries", &config.inbox_table, INBOX_KEY)]
+        [
+            ("orders", &config.entities_table, ENTITIES_KEY, &TableName::Entities),
+            ("deliveries", &config.inbox_table, INBOX_KEY, &TableName::Inbox),
+        ]
     }
 
     pub async fn tables_are_well(&self) -> Vec<CheckFinding> {
         let mut findings = Vec::new();
-        for (what, name, key) in self.tables() {
+        for (what, name, key, owner) in self.tables() {
             let check = format!("table of {what}");
             let described = self.dynamodb.describe_table().table_name(name).send().await;
             let table = match described.map(|described| described.table) {
@@ -90,6 +99,7 @@ impl<'a> StoreParts<'a> {
                     }
                 }
             });
+            findings.extend(indexes::of(owner).map(|index| index_is_well(name, &table, index)));
             if !self.deployment.is_local() {
                 findings.push(self.recovery(what, name, table.deletion_protection_enabled == Some(true)).await);
                 findings.extend(self.encryption(what, name, &table));
@@ -203,21 +213,26 @@ impl<'a> StoreParts<'a> {
         const CHECK: &str = "permissions";
         let mut tried = 0;
         let mut findings = Vec::new();
-        for (_, table, key) in self.tables() {
-            for (action, answer) in self.try_all(table, key.len() == 2).await {
-                tried += 1;
+        for (_, table, key, owner) in self.tables() {
+            let answers = self.try_all(table, key.len() == 2).await.into_iter();
+            let mut answers: Vec<_> = answers.map(|(action, answer)| (action, table.to_owned(), answer)).collect();
+            for index in indexes::of(owner) {
+                let scan = self.dynamodb.scan().table_name(table).index_name(index.name()).limit(1).send().await;
+                answers.push(("Scan", format!("{table}/index/{}", index.name()), answered(&scan)));
+            }
+            for (action, on, answer) in answers {
                 match answer {
-                    StoreAnswer::Allowed => {}
+                    StoreAnswer::Allowed => tried += 1,
                     StoreAnswer::Denied => findings.push(CheckFinding::wrong(
                         CHECK,
-                        format!("dynamodb:{action} on {table} is missing"),
+                        format!("dynamodb:{action} on {on} is missing"),
                         format!(
                             "grant it, as docs/deploying.md describes; these commands need it: {}",
                             used_for(action)
                         ),
                     )),
                     StoreAnswer::Unknown(why) => {
-                        findings.push(CheckFinding::not_made(CHECK, format!("dynamodb:{action} on {table}: {why}")));
+                        findings.push(CheckFinding::not_made(CHECK, format!("dynamodb:{action} on {on}: {why}")));
                     }
                 }
             }
@@ -270,6 +285,41 @@ impl<'a> StoreParts<'a> {
                 ),
             ),
         ]
+    }
+}
+
+/// Checks that a table has an index, and that the index is filled. Commands read the whole table without it.
+fn index_is_well(table: &str, described: &TableDescription, index: Index) -> CheckFinding {
+    let check = format!("index {}", index.name());
+    let found = described.global_secondary_indexes().iter().find(|found| found.index_name() == Some(index.name()));
+    let Some(found) = found else {
+        let projection = match index.projects() {
+            [] => json!({ "ProjectionType": "KEYS_ONLY" }),
+            names => json!({ "ProjectionType": "INCLUDE", "NonKeyAttributes": names }),
+        };
+        let schema = [(a::ENTITY, "HASH"), (index.sort(), "RANGE")]
+            .map(|(name, kind)| json!({ "AttributeName": name, "KeyType": kind }));
+        let create = json!([{
+            "Create": { "IndexName": index.name(), "KeySchema": schema, "Projection": projection },
+        }]);
+        return CheckFinding::warning(
+            &check,
+            format!("{table} lacks it, so commands and the console read the whole table instead"),
+            format!(
+                "deploy this release; for tables that the stack did not create: `aws dynamodb update-table --table-name \
+                 {table} --attribute-definitions AttributeName=entity,AttributeType=S \
+                 AttributeName={},AttributeType=N --global-secondary-index-updates '{create}'`",
+                index.sort()
+            ),
+        );
+    };
+    match found.index_status().is_none_or(|status| *status == IndexStatus::Active) {
+        true => CheckFinding::ok(&check, format!("{table} has it, and it is filled")),
+        false => CheckFinding::warning(
+            &check,
+            format!("{table} is still filling it; until then, commands read the whole table"),
+            "wait: DynamoDB takes minutes to hours, by the table's size",
+        ),
     }
 }
 
