@@ -62,7 +62,7 @@ pub struct Generic {
     proof: GenericProof,
 }
 
-/// What a request proves its sender by.
+/// The proof that a request comes from its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GenericProof {
     Signature(Signing),

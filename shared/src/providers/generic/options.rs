@@ -36,9 +36,9 @@ document_table! {
         /// The encoding of the signature.
         #[field(word::<Encoding>(), required_without(token_in), example("base64"))]
         pub encoding: Option<Encoding>,
-        /// Where a sender that does not sign puts one of the `secrets` itself: a header, `{query:NAME}` in the URL, or
-        /// `basic` for Basic authentication, whose secret is `USER:PASSWORD`. It replaces `header`, `hash` and
-        /// `encoding`. Nothing is signed: whoever learns the secret can send anything.
+        /// For a sender that does not sign: the place of the secret in its requests. This is a header, `{query:NAME}` in
+        /// the URL, or `basic` for Basic authentication with the secret `USER:PASSWORD`. It replaces `header`, `hash` and
+        /// `encoding`. Anybody who knows the secret can send anything.
         #[field(Text(TOKEN), means("none: the sender signs"), example("x-api-key"))]
         pub token_in: Option<String>,
         /// The text before the signature, or before the token in its header. In a list, entries without it are ignored.
