@@ -88,7 +88,8 @@ fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'sta
 
 const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
-With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.";
+With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.
+SERIALIZER_LOCAL=URL stands for --local=URL.";
 
 fn grouped() -> clap::Command {
     let command = Arguments::command().subcommands(VERBS.iter().filter_map(|verb| verb.command()));
