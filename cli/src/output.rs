@@ -164,10 +164,13 @@ pub fn local_of_environment() -> Option<&'static str> {
     URL.as_deref()
 }
 
-/// Returns the name that a user types to call this program. A program that was called as `./serializer` is not on the
-/// PATH, so the name keeps the `./`.
+/// Returns what a user types to call this program.
+///
+/// Packages that are not on the PATH say it in the variable `SERIALIZER_COMMAND`. A program that was called as
+/// `./serializer` is not on the PATH either, so the name keeps the `./`.
 pub fn this_command() -> String {
-    called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
+    let named = std::env::var("SERIALIZER_COMMAND").ok().filter(|command| !command.is_empty());
+    named.unwrap_or_else(|| called(std::env::args_os().next().and_then(|first| first.into_string().ok())))
 }
 
 fn called(first: Option<String>) -> String {
