@@ -56,6 +56,10 @@ release *what:
 dist:
     .ci/dist
 
+# The command as npm packages and a wheel, for this machine
+command-packages *how:
+    .ci/command-packages {{how}}
+
 # dist as SAM, the CDK and Terraform take it
 without-rust:
     .ci/without-rust

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     fmt::Write,
     io::{self, IsTerminal},
+    sync::LazyLock,
     time::Duration,
 };
 
@@ -11,7 +12,11 @@ use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
 pub use webhook_serializer::protocol::format::visible;
 
+/// The URL of a `serializer local` that was started without `--port`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
+
+/// Names the `serializer local` of commands that name no deployment.
+pub const LOCAL_VARIABLE: &str = "SERIALIZER_LOCAL";
 
 /// Prints a line, formatted as by `println!`. If the reader of a pipe, such as `head`, is gone, the process ends
 /// quietly.
@@ -142,14 +147,30 @@ pub fn command_line(command: &str, option: &str, arguments: &[&str]) -> String {
     format!("{} {command}{option}{arguments}", this_command())
 }
 
+/// Returns the option that names this `serializer local`, with a space in front. The text is empty if
+/// [`LOCAL_VARIABLE`] names it.
 pub fn local_option(url: &str) -> String {
-    if url == LOCAL { " --local".to_owned() } else { format!(" --local={url}") }
+    match url {
+        url if local_of_environment() == Some(url) => String::new(),
+        LOCAL => " --local".to_owned(),
+        url => format!(" --local={url}"),
+    }
 }
 
-/// Returns the name that a user types to call this program. A program that was called as `./serializer` is not on the
-/// PATH, so the name keeps the `./`.
+/// Returns the URL in [`LOCAL_VARIABLE`], or `None` if the variable is unset or empty.
+pub fn local_of_environment() -> Option<&'static str> {
+    static URL: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::var(LOCAL_VARIABLE).ok().filter(|url| !url.is_empty()));
+    URL.as_deref()
+}
+
+/// Returns what a user types to call this program.
+///
+/// Packages that are not on the PATH say it in the variable `SERIALIZER_COMMAND`. A program that was called as
+/// `./serializer` is not on the PATH either, so the name keeps the `./`.
 pub fn this_command() -> String {
-    called(std::env::args_os().next().and_then(|first| first.into_string().ok()))
+    let named = std::env::var("SERIALIZER_COMMAND").ok().filter(|command| !command.is_empty());
+    named.unwrap_or_else(|| called(std::env::args_os().next().and_then(|first| first.into_string().ok())))
 }
 
 fn called(first: Option<String>) -> String {

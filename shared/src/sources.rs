@@ -199,7 +199,9 @@ impl Source {
 
     /// Returns the secrets with white space around them, as numbers counted from 1. They are probably mistakes.
     pub fn spaced_secrets(&self) -> Vec<usize> {
-        let is_spaced = |secret: &Secret| secret.text().is_some_and(|text| text.trim() != text);
+        // White space around a PEM block is no part of its key.
+        let is_spaced = |text: &str| text.trim() != text && !text.trim_start().starts_with("-----BEGIN ");
+        let is_spaced = |secret: &Secret| secret.text().is_some_and(is_spaced);
         (1..)
             .zip(&self.credentials.secrets)
             .filter_map(|(number, secret)| is_spaced(secret).then_some(number))

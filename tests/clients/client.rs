@@ -1,4 +1,4 @@
-//! A client in a process of its own. It reads commands from its standard input, and prints the result of each.
+//! A client as a separate process. It reads commands from its standard input, and prints the result of each.
 
 use std::{path::Path, process::Stdio};
 

@@ -113,7 +113,7 @@ async fn webhook_sent_again_after_erase_keeps_webhook_id() {
     assert_eq!((ids.len(), &ids[0]), (2, &ids[1]));
 }
 
-/// Promise: `erase` refuses while a delivery waits or runs; what arrives meanwhile stays.
+/// Promise: `erase` refuses while a delivery waits or runs; a delivery that arrives during it stays.
 #[tokio::test(start_paused = true)]
 async fn order_with_lease_or_waiting_delivery_is_not_erased() {
     let world = handled().await;

@@ -17,7 +17,7 @@ const PAGE: &str = "docs/promises.md";
 
 pub struct NamedTest {
     pub name: String,
-    /// What its documentation promises: `/// Promise: …`, a paragraph each.
+    /// The promises in its documentation, `/// Promise: …`. Each is a paragraph.
     promises: Vec<String>,
 }
 

@@ -185,7 +185,7 @@ async fn handles_in_order_once_and_fenced(mut receiver: ReceiverProcess) {
 /// Promise: the receivers apply in sequence, once, and refuse stale tokens.
 ///
 /// Promise: the packages' receivers verify, keep order, apply once and refuse old tokens, on Postgres, DynamoDB or in
-/// memory; a caught database error is no success; a body read before is named.
+/// memory. They refuse a delivery after a caught database error, and name a body that was read before.
 #[tokio::test(flavor = "multi_thread")]
 async fn receivers_keep_order_ignore_repeats_and_refuse_old_tokens() {
     with_each(receivers().await, handles_in_order_once_and_fenced).await;

@@ -50,7 +50,7 @@ fn combinations(values: &BTreeMap<String, Vec<String>>) -> Vec<Given<'_>> {
     made
 }
 
-/// Promise: every combination of parameters deploys, with alarms, dashboard and domain beside it.
+/// Promise: the template, the alarms, the dashboard and the domain deploy with every combination of parameters.
 #[test]
 fn every_combination_of_parameters_deploys_all_stacks() {
     let template = core();

@@ -5,11 +5,11 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
-use clap::Args;
+use clap::{Args, builder::ArgPredicate};
 use console::style;
 use serializer::{
     local::sender::Sender,
-    output::{LOCAL, command_line, local_option, quoted},
+    output::{LOCAL, command_line, local_of_environment, local_option, quoted},
     say,
     stack::{Stack, api::Services},
     view::{order_status::NextCommand, position::Named},
@@ -30,8 +30,18 @@ use webhook_serializer::{
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which deployment")]
 pub struct Target {
-    /// Use the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
+    /// Use the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or set
+    /// SERIALIZER_LOCAL to the URL
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = LOCAL,
+        value_name = "URL",
+        default_value = local_of_environment(),
+        default_value_ifs = [("stack", ArgPredicate::IsPresent, None::<&str>)],
+        hide_default_value = true
+    )]
     local: Option<String>,
     /// Use this stack in AWS; its outputs name tables, queue and sources
     #[arg(long, value_name = "NAME", conflicts_with = "local")]

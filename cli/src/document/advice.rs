@@ -257,6 +257,10 @@ mod tests {
         assert!(second.contains("number 2 is a placeholder") && third.contains("number 5 is a placeholder"));
         assert!(padded.contains("number 3 has white space around it, which is part of the key"), "{padded}");
         assert!(![first, second, third, padded].concat().contains("hush"));
+        let key = include_str!("../../../shared/src/providers/tests/p256-public.pem");
+        let fields = "generic = { header = 'x', public_key = 'ecdsa-p256', encoding = 'hex', delivery_id = '/id' }";
+        let of_key = advice("generic", &format!("secrets = ['''{key}''']\n{fields}"));
+        assert!(of_key.is_empty(), "{of_key:?}");
         let [id] = texts(advice("paypal", "webhook_id = 'WEBHOOK_ID'"));
         assert!(id.contains("`webhook_id` number 1 is a placeholder"), "{id}");
     }

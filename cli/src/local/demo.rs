@@ -195,17 +195,22 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     Ok(clean)
 }
 
-/// Returns the commands to try after the demonstration. The commands begin with `cargo run` if Cargo started this
-/// program: Cargo sets the variable `CARGO`.
+/// Returns the commands to try after the demonstration. If Cargo started this program (it sets the variable `CARGO`),
+/// the commands begin with `cargo run`, and the repository's pages are at hand.
 fn next_steps() -> String {
-    let command = if std::env::var_os("CARGO").is_some() { "cargo run --".to_owned() } else { this_command() };
-    let steps = [
+    let is_repository = std::env::var_os("CARGO").is_some();
+    let command = if is_repository { "cargo run --".to_owned() } else { this_command() };
+    let mut steps = vec![
         (format!("{command} local"), "serves on this machine, with a console"),
         (format!("{command} send --provider shopify"), "posts samples, in another terminal"),
-        ("docs/your-own-project.md".to_owned(), "makes a project with your own handlers"),
     ];
-    let lines = steps.map(|(step, what)| format!("\n  {step:38}{}", console::style(format_args!("# {what}")).dim()));
-    format!("Next:{}", lines.concat())
+    if is_repository {
+        steps.push(("docs/your-own-project.md".to_owned(), "makes a project with your own handlers"));
+    }
+    let width = steps.iter().map(|(step, _)| step.len()).max().unwrap_or_default();
+    let comment = |what: &str| console::style(format!("# {what}")).dim().to_string();
+    let lines = steps.iter().map(|(step, what)| format!("\n  {step:width$}  {}", comment(what)));
+    format!("Next:{}", lines.collect::<String>())
 }
 
 async fn run_act(

@@ -9,7 +9,7 @@ use std::{
 
 use crate::running::{LocalProcess, complained, event, file, folder, printed, ran, serializer};
 
-/// Promise: a data folder in use, or a file that is no worker, is refused at once.
+/// Promise: a data folder in use, or a file that is not a worker, is refused at once.
 #[test]
 fn error_names_process_that_uses_the_data_folder() {
     let folder = folder();

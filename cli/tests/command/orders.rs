@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::running::{LocalProcess, complained, event, file, folder, position, printed, ran};
+use crate::running::{LocalProcess, complained, event, file, folder, position, printed, ran, serializer};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -398,6 +398,26 @@ fn unknown_order_is_reported_with_similar_keys() {
     assert!(job.contains("there is no job `nightly`. No job is registered yet; "), "{job}");
     let none = local.ran(&["resume", "warehouse/invoice/1", "--why", "a test"]);
     assert!(complained(&none).contains("lists orders") && !complained(&none).contains("Similar"), "{none:?}");
+}
+
+/// Promise: `SERIALIZER_LOCAL` stands for `--local` in each command, and in the commands that the output suggests.
+#[test]
+fn variable_stands_for_the_local_option() {
+    let local = LocalProcess::with_order();
+    let ran = |arguments: &[&str]| {
+        let mut command = serializer(arguments);
+        command.env("SERIALIZER_LOCAL", &local.url).output().expect("it can be run")
+    };
+    let sent = ran(&["send", &event("shopify-orders-updated.json")]);
+    assert!(sent.status.success(), "{sent:?}");
+    assert!(printed(&ran(&["show", ORDER])).contains("orders/create"));
+    assert!(complained(&ran(&["source", "list"])).contains(&local.url));
+    let unknown = printed(&ran(&["show", "shopify/order/0"]));
+    assert!(unknown.contains("`serializer lease list --all` lists all keys"), "{unknown}");
+    let document = ran(&["source", "list", "--sources", &event("sources.toml")]);
+    assert!(document.status.success(), "{document:?}");
+    let stack = complained(&ran(&["show", "--stack", "none", "--profile", "none", ORDER]));
+    assert!(!stack.contains("cannot be used with") && !stack.contains("local"), "{stack}");
 }
 
 #[test]

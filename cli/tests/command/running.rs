@@ -15,7 +15,15 @@ pub fn serializer(arguments: &[&str]) -> Command {
     command.args(arguments).env_remove("RUST_BACKTRACE");
     // A killed process leaves its temporary folder behind.
     command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
-    for name in ["ENTITIES_TABLE", "INBOX_TABLE", "QUEUE_URL", "RETENTION_DAYS", "SOURCES"] {
+    for name in [
+        "ENTITIES_TABLE",
+        "INBOX_TABLE",
+        "QUEUE_URL",
+        "RETENTION_DAYS",
+        "SERIALIZER_COMMAND",
+        "SERIALIZER_LOCAL",
+        "SOURCES",
+    ] {
         command.env_remove(name);
     }
     command

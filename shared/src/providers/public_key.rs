@@ -3,6 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
+mod kind;
 #[cfg(not(any(test, feature = "public-keys")))]
 mod off;
 #[cfg(any(test, feature = "public-keys"))]
@@ -14,6 +15,7 @@ use off as algorithm;
 use on as algorithm;
 
 pub(super) use algorithm::Ed25519;
+pub use kind::PublicKeyKind;
 
 /// An RSA public key, which verifies PKCS #1 v1.5 signatures with SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,12 +36,7 @@ impl RsaKey {
     pub fn in_info(der: &[u8]) -> Option<Self> {
         /// The DER encoding of RSA's object identifier, 1.2.840.113549.1.1.1, and of its NULL parameters.
         const RSA: &[u8] = b"\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x01\x01\x05\x00";
-        let (info, []) = element(der, SEQUENCE)? else { return None };
-        let (algorithm, behind) = element(info, SEQUENCE)?;
-        let (bits, []) = element(behind, BIT_STRING)? else { return None };
-        // The leading zero says that the last byte has no unused bits.
-        let key = bits.strip_prefix(&[0]).filter(|_| algorithm == RSA)?;
-        Self::in_pkcs1(key)
+        Self::in_pkcs1(bits_in_info(der, RSA)?)
     }
 
     fn in_pkcs1(der: &[u8]) -> Option<Self> {
@@ -68,6 +65,15 @@ impl RsaKey {
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         algorithm::rsa_verifies(&self.modulus, &self.exponent, message, signature)
     }
+}
+
+/// Returns the bits of the key in a DER `SubjectPublicKeyInfo` (RFC 5280). Returns `None` for a key of another algorithm.
+fn bits_in_info<'a>(der: &'a [u8], algorithm: &[u8]) -> Option<&'a [u8]> {
+    let (info, []) = element(der, SEQUENCE)? else { return None };
+    let (found, behind) = element(info, SEQUENCE)?;
+    let (bits, []) = element(behind, BIT_STRING)? else { return None };
+    // The leading zero says that the last byte has no unused bits.
+    bits.strip_prefix(&[0]).filter(|_| found == algorithm)
 }
 
 /// Signs `message` with the private key in `pem`, for samples and tests. Returns `None` if `pem` has no private RSA

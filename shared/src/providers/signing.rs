@@ -78,6 +78,15 @@ impl Signing {
         request: Request<'_>,
         keys: impl Iterator<Item = HmacKey>,
     ) -> Result<Proof, Unverified> {
+        self.verify_by(request, |parts, claimed| signature::check(self.hash, keys, parts, claimed))
+    }
+
+    /// Verifies a request by `check`, which gets the signed parts and the signatures in the header.
+    pub(super) fn verify_by(
+        &self,
+        request: Request<'_>,
+        check: impl FnOnce(&[&[u8]], &[Vec<u8>]) -> Result<(), Unverified>,
+    ) -> Result<Proof, Unverified> {
         let name = self.name();
         let value = request.headers.required(&name)?;
         let time = self.time(&name, request.headers)?;
@@ -91,12 +100,23 @@ impl Signing {
             return Err(Unverified::Malformed(name));
         }
         let parts = self.parts(time.map_or("", |(text, _)| text), request)?;
-        signature::check(self.hash, keys, &parts, &claimed)?;
+        check(&parts, &claimed)?;
         Ok(Proof { signed_at, ..Proof::DELIVERY })
     }
 
     /// Signs `body`. A signed header that `headers` lacks is signed as empty, and returned with an empty value.
     pub(super) fn sign(&self, headers: &Headers, body: &[u8], key: &HmacKey, now: Timestamp) -> Vec<(String, String)> {
+        self.sign_by(headers, body, now, |parts| Some(self.hash.hmac(key, parts)))
+    }
+
+    /// Signs `body` by `signature`, which gets the signed parts. Returns nothing if `signature` returns `None`.
+    pub(super) fn sign_by(
+        &self,
+        headers: &Headers,
+        body: &[u8],
+        now: Timestamp,
+        signature: impl FnOnce(&[&[u8]]) -> Option<Vec<u8>>,
+    ) -> Vec<(String, String)> {
         let time = signature::seconds_text(now);
         let mut sent = Vec::new();
         if let Some(TimePlace::Header(name)) = &self.time {
@@ -113,7 +133,8 @@ impl Signing {
         let with_sent =
             sent.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(headers.iter()).collect();
         let Ok(parts) = self.parts(&time, Request { headers: &with_sent, body }) else { return Vec::new() };
-        let signature = format!("{}{}", self.prefix, self.encoding.encode(&self.hash.hmac(key, &parts)));
+        let Some(signature) = signature(&parts) else { return Vec::new() };
+        let signature = format!("{}{}", self.prefix, self.encoding.encode(&signature));
         let value = match (&self.time, &self.separator) {
             (Some(TimePlace::Entry(of_time)), Some(separator)) => format!("{of_time}{time}{separator}{signature}"),
             _ => signature,

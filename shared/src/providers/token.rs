@@ -15,7 +15,7 @@ use super::{
     signing::Text,
 };
 
-/// Where a request holds the secret.
+/// The place of the secret in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TokenPlace {
     /// The query parameter with this name.
@@ -63,8 +63,9 @@ impl TokenPlace {
             }
             Self::Basic => None,
             Self::Header { .. } => {
-                let is_sendable =
-                    |secret: &[u8]| secret.trim_ascii() == secret && secret.iter().all(u8::is_ascii_graphic);
+                let is_sendable = |secret: &[u8]| {
+                    secret.trim_ascii() == secret && secret.iter().all(|byte| (b' '..=b'~').contains(byte))
+                };
                 (!is_sendable(secret.expose())).then_some("it has characters that a header cannot hold")
             }
         }
@@ -211,10 +212,11 @@ mod tests {
     #[test]
     fn secret_that_its_place_cannot_hold_is_refused() {
         assert!(TokenPlace::Basic.objection(&Secret::new("secret")).unwrap().contains("colon"));
-        for text in ["two words", "l\u{e9}s", "a\n"] {
+        for text in [" padded", "l\u{e9}s", "a\n"] {
             assert!(KEY.objection(&Secret::new(text)).unwrap().contains("header"), "{text:?}");
             assert_eq!(IN_URL.objection(&Secret::new(text)), None);
         }
+        assert_eq!(KEY.objection(&Secret::new("two words")), None);
         for place in [IN_URL, KEY, TokenPlace::Basic] {
             assert!(place.objection(&Secret::new("")).unwrap().contains("empty"));
         }

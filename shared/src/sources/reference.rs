@@ -63,8 +63,8 @@ pub enum Absent {
     Means(&'static str),
     /// The field is required if another field has one of these values, and refused otherwise.
     RequiredBy(&'static str, &'static [&'static str]),
-    /// The field is required if another field is absent, and refused otherwise.
-    RequiredWithout(&'static str),
+    /// The field is required if all these other fields are absent, and refused otherwise.
+    RequiredWithout(&'static [&'static str]),
 }
 
 pub const NAME: &str = "^[a-z0-9_-]{1,64}$";
@@ -247,7 +247,7 @@ macro_rules! absent {
     (default $($value:tt)+) => { Absent::Is(toml!($($value)+)) };
     (means $words:literal) => { Absent::Means($words) };
     (required_by $field:ident = $($value:literal)|+) => { Absent::RequiredBy(stringify!($field), &[$(stringify!($value)),+]) };
-    (required_without $field:ident) => { Absent::RequiredWithout(stringify!($field)) };
+    (required_without $($field:ident)|+) => { Absent::RequiredWithout(&[$(stringify!($field)),+]) };
 }
 
 /// The TOML text of a literal, or the text after `toml`.

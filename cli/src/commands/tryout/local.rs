@@ -25,7 +25,7 @@ use serializer::{
         runtime_api::InvokeError,
         samples,
     },
-    output::{self, LOCAL, command_line, local_option, quoted, this_command},
+    output::{self, LOCAL, command_line, local_of_environment, local_option, quoted, this_command},
     say,
     view::recording::EventRecorder,
 };
@@ -448,7 +448,7 @@ fn show_line(url: &str) -> String {
 }
 
 fn send_line(url: &str, file: &Path, provider: &str) -> String {
-    let to = if url == LOCAL { String::new() } else { format!(" --to {url}") };
+    let to = if url == local_of_environment().unwrap_or(LOCAL) { String::new() } else { format!(" --to {url}") };
     format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
 }
 

@@ -15,7 +15,7 @@ use serializer::{
         samples,
         sender::{HttpAnswer, Sender},
     },
-    output::{self, LOCAL},
+    output::{self, LOCAL, local_of_environment},
     say,
     view::position::marked,
 };
@@ -31,8 +31,8 @@ pub struct Send {
     /// Send all samples of this provider, instead of files
     #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
     provider: Option<String>,
-    /// The URL to post to, without `/webhooks/…`
-    #[arg(long, default_value = LOCAL, value_name = "URL")]
+    /// The URL to post to, without `/webhooks/…`; or set SERIALIZER_LOCAL to it
+    #[arg(long, default_value = local_of_environment().unwrap_or(LOCAL), value_name = "URL")]
     to: String,
     /// The sources document with the secrets to sign with; by default the samples' own
     #[arg(long, value_name = "FILE")]

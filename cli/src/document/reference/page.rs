@@ -78,6 +78,9 @@ fn absent_of(absent: Absent) -> String {
             let values: Vec<String> = values.iter().map(|value| format!("`{field} = {value}`")).collect();
             format!("required by {}, refused with any other", values.join(" and "))
         }
-        Absent::RequiredWithout(field) => format!("required, unless `{field}` is set"),
+        Absent::RequiredWithout(fields) => {
+            let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
+            format!("required, unless {} is set", fields.join(" or "))
+        }
     }
 }

@@ -64,7 +64,7 @@ None of the providers below promises order. Elsewhere, [commercetools](https://d
 
 Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, its first value counts; for a signature or time, the request may be refused instead. If the values of a delivery id differ, the body's hash is added to the first.
 
-In the sections below, `/…` is a place in the body, given as a JSON pointer, `{form:…}` a field of a form, and `{query:…}` a parameter of the URL. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
+In the sections below, `/…` is a JSON pointer into the body. `{form:…}` is a field of a form, and `{query:…}` a parameter of the URL. `ID` is the value at that place. `FAMILY` is the [topic's family](sources.md#entity-what-order-is-kept-for). A `+` joins the parts of a delivery id.
 "#;
 
 fn section(name: &str, rule: &Rule, page: &mut String) {

@@ -47,8 +47,9 @@ fn goes_with(field: &ReferenceField) -> Option<Value> {
             let has_value = json!({ "properties": { other: { "enum": values } }, "required": [other] });
             Some(json!({ "if": has_value, "then": required, "else": forbidden }))
         }
-        Absent::RequiredWithout(other) => {
-            Some(json!({ "if": { "required": [other] }, "then": forbidden, "else": required }))
+        Absent::RequiredWithout(others) => {
+            let has_one: Vec<Value> = others.iter().map(|other| json!({ "required": [other] })).collect();
+            Some(json!({ "if": { "anyOf": has_one }, "then": forbidden, "else": required }))
         }
         _ => None,
     }

@@ -45,7 +45,7 @@ fn refused(field: &ReferenceField) -> Vec<String> {
 /// Returns the lines of a table in which `field` has `value` or is omitted, with the fields that are needed then.
 fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String> {
     let is_required = |other: &&ReferenceField| match other.absent {
-        Absent::RequiredWithout(by) => by != field || value.is_none(),
+        Absent::RequiredWithout(by) => !by.contains(&field) || value.is_none(),
         absent => matches!(absent, Absent::Required),
     };
     let required = table.fields.iter().filter(is_required);

@@ -59,7 +59,7 @@ async fn event(endpoint: &mut Endpoint) -> Value {
     serde_json::from_slice(&endpoint.posted().await.body).unwrap()
 }
 
-/// Promise: a function gets one document, on which schema, types and samples agree.
+/// Promise: schema, types and samples agree on the document that a function gets.
 #[tokio::test]
 async fn lambda_request_has_every_field_and_signature() {
     let mut endpoint = Endpoint::start(|_| EndpointReply::of(DONE)).await;

@@ -16,11 +16,11 @@ const DAY: i64 = 86_400;
 #[derive(Clone)]
 pub struct Zone {
     name: Arc<str>,
-    offsets: Offsets,
+    offsets: ZoneOffsets,
 }
 
 #[derive(Clone)]
-enum Offsets {
+enum ZoneOffsets {
     Utc,
     #[cfg_attr(feature = "zones", allow(dead_code, reason = "only the clients in other languages have tables"))]
     Table(Arc<[(i64, i32)]>),
@@ -39,13 +39,13 @@ pub(super) enum Instants {
 
 impl Zone {
     pub fn utc() -> Self {
-        Self { name: "UTC".into(), offsets: Offsets::Utc }
+        Self { name: "UTC".into(), offsets: ZoneOffsets::Utc }
     }
 
     /// Creates a zone from its changes, oldest first. Each is an instant and the offset from then on. The first offset
     /// also applies before.
     pub fn from_changes(name: &str, changes: impl IntoIterator<Item = (i64, i32)>) -> Self {
-        Self { name: name.into(), offsets: Offsets::Table(changes.into_iter().collect()) }
+        Self { name: name.into(), offsets: ZoneOffsets::Table(changes.into_iter().collect()) }
     }
 
     /// Finds a zone of the IANA database. Without the feature `zones` there is only UTC.
@@ -53,7 +53,7 @@ impl Zone {
         #[cfg(feature = "zones")]
         {
             let zone = jiff::tz::TimeZone::get(name).ok()?;
-            Some(Self { name: zone.iana_name().unwrap_or("UTC").into(), offsets: Offsets::Database(zone) })
+            Some(Self { name: zone.iana_name().unwrap_or("UTC").into(), offsets: ZoneOffsets::Database(zone) })
         }
         #[cfg(not(feature = "zones"))]
         (name == "UTC").then(Self::utc)
@@ -65,13 +65,13 @@ impl Zone {
 
     fn offset_at(&self, instant: i64) -> i64 {
         match &self.offsets {
-            Offsets::Utc => 0,
-            Offsets::Table(changes) => {
+            ZoneOffsets::Utc => 0,
+            ZoneOffsets::Table(changes) => {
                 let next = changes.partition_point(|(from, _)| *from <= instant);
                 changes.get(next.saturating_sub(1)).map_or(0, |(_, offset)| i64::from(*offset))
             }
             #[cfg(feature = "zones")]
-            Offsets::Database(zone) => {
+            ZoneOffsets::Database(zone) => {
                 jiff::Timestamp::from_second(instant).map_or(0, |instant| i64::from(zone.to_offset(instant).seconds()))
             }
         }

@@ -55,7 +55,7 @@ const fn line(place: &'static [&'static str]) -> RuleLine {
     RuleLine { families: &[], places: place, kind: EntityKind::Named("payment") }
 }
 
-/// What changes a payment names it as its original, and has a reference of its own.
+/// A capture, refund or dispute has its own reference. It names its payment as the original.
 const LINES: &[RuleLine] = &[
     line(&["/notificationItems/0/NotificationRequestItem/originalReference"]),
     line(&["/notificationItems/0/NotificationRequestItem/pspReference"]),

@@ -20,7 +20,7 @@ fn objection(secret: &Secret) -> Option<&'static str> {
         .then_some("it is an API key; use the webhook's signature key, which the dashboard shows")
 }
 
-/// A dispute names its payment, and has an id of its own.
+/// A dispute has its own id. It names its payment.
 const LINES: &[RuleLine] = &[
     RuleLine { families: &[], places: &["/data/payment_id"], kind: EntityKind::Named("payment") },
     RuleLine { families: &["payment", "card"], places: &["/data/id"], kind: EntityKind::Named("payment") },

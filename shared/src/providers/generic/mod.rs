@@ -1,4 +1,5 @@
-//! Verifies webhooks of senders without their own module, by an HMAC or a token as the configuration describes it.
+//! Verifies webhooks of senders without their own module, by an HMAC, a public key or a token, as the configuration
+//! describes it.
 //!
 //! [`GenericOptions`] mirrors the sender's documentation: the header and form of the
 //! signature and the bytes it covers, or the place of the token, and the locations of a delivery's id, topic, entity and
@@ -13,6 +14,7 @@ use serde::Deserialize;
 use super::{
     Described, Headers, Proof, Provider, Request, Secret, Signing, UNDOCUMENTED_HORIZON, Unverified, describe,
     event_time,
+    public_key::PublicKeyKind,
     signature::{HmacKey, no_key},
     token::TokenPlace,
 };
@@ -47,6 +49,8 @@ pub enum InvalidGeneric {
         "missing field `{0}`; a sender that does not sign needs `token_in` instead of `header`, `hash` and `encoding`"
     )]
     Missing(&'static str),
+    #[error("`hash` is for a shared secret, and `public_key` replaces it; remove one")]
+    HashAndPublicKey,
     #[error("`token_in` is for a sender that does not sign; remove `{0}`, or `token_in`")]
     TokenAndSignature(&'static str),
     #[error("{0:?} is no place for a token; write a header's name, `{{query:NAME}}` or `basic`")]
@@ -62,24 +66,30 @@ pub struct Generic {
     proof: GenericProof,
 }
 
-/// What a request proves its sender by.
+/// The proof that a request comes from its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GenericProof {
-    Signature(Signing),
+    Hmac(Signing),
+    PublicKey(Signing, PublicKeyKind),
     Token(TokenPlace),
 }
 
 impl Provider for Generic {
     fn objection(&self, secret: &Secret) -> Option<&'static str> {
         match &self.proof {
-            GenericProof::Signature(_) => HmacKey::of(secret).is_none().then(|| no_key(secret)),
+            GenericProof::Hmac(_) => HmacKey::of(secret).is_none().then(|| no_key(secret)),
+            GenericProof::PublicKey(_, kind) => kind.read(secret).is_none().then(|| kind.objection()),
             GenericProof::Token(place) => place.objection(secret),
         }
     }
 
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         match &self.proof {
-            GenericProof::Signature(signing) => signing.verify(request, secrets.iter().filter_map(HmacKey::of)),
+            GenericProof::Hmac(signing) => signing.verify(request, secrets.iter().filter_map(HmacKey::of)),
+            GenericProof::PublicKey(signing, kind) => {
+                let keys: Vec<_> = secrets.iter().filter_map(|secret| kind.read(secret)).collect();
+                signing.verify_by(request, |parts, claimed| kind.check(&keys, &parts.concat(), claimed))
+            }
             GenericProof::Token(place) => place.verify(request.headers, secrets),
         }
     }
@@ -114,8 +124,11 @@ impl Provider for Generic {
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, now: Timestamp) -> Vec<(String, String)> {
         match &self.proof {
-            GenericProof::Signature(signing) => {
+            GenericProof::Hmac(signing) => {
                 HmacKey::of(secret).map(|key| signing.sign(headers, body, &key, now)).unwrap_or_default()
+            }
+            GenericProof::PublicKey(signing, kind) => {
+                signing.sign_by(headers, body, now, |parts| kind.sign(secret, &parts.concat()))
             }
             GenericProof::Token(place) => place.headers(secret),
         }
@@ -123,7 +136,7 @@ impl Provider for Generic {
 
     fn query(&self, secret: &Secret) -> Option<String> {
         match &self.proof {
-            GenericProof::Signature(_) => None,
+            GenericProof::Hmac(_) | GenericProof::PublicKey(..) => None,
             GenericProof::Token(place) => place.query(secret),
         }
     }
@@ -264,7 +277,7 @@ pub(super) mod tests {
     #[test]
     fn signed_time_may_be_date_or_milliseconds() {
         let generic = generic(STAMPED);
-        let GenericProof::Signature(signing) = &generic.proof else { panic!() };
+        let GenericProof::Hmac(signing) = &generic.proof else { panic!() };
         for time in ["2026-01-05T14:01:40Z", "1767621700000"] {
             let mac = signing.hash.hmac(&HmacKey::new("secret").unwrap(), &[b"msg_1.", time.as_bytes(), b".{}"]);
             let signature = format!("v1,{}", signing.encoding.encode(&mac));

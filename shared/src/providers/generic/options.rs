@@ -11,6 +11,7 @@ use super::{
 use crate::{
     providers::{
         Encoding, HashName, describe, is_pointer,
+        public_key::PublicKeyKind,
         signing::{Part, Signing, Text as SignedText, TimePlace},
         token::TokenPlace,
     },
@@ -31,14 +32,18 @@ document_table! {
         #[field(Text(HEADER), required_without(token_in), example("x-acme-signature"))]
         pub header: Option<String>,
         /// The hash function of the HMAC.
-        #[field(word::<HashName>(), required_without(token_in), example("sha512"))]
+        #[field(word::<HashName>(), required_without(token_in | public_key), example("sha512"))]
         pub hash: Option<HashName>,
+        /// For a sender that signs with a private key: the kind of its public key. The source's `secrets` are public keys
+        /// then, in PEM, base64 or hexadecimal. It replaces `hash`. ECDSA and RSA (PKCS #1 v1.5) sign a SHA-256.
+        #[field(word::<PublicKeyKind>(), means("none: the sender shares the secret"), example("ed25519"))]
+        pub public_key: Option<PublicKeyKind>,
         /// The encoding of the signature.
         #[field(word::<Encoding>(), required_without(token_in), example("base64"))]
         pub encoding: Option<Encoding>,
-        /// Where a sender that does not sign puts one of the `secrets` itself: a header, `{query:NAME}` in the URL, or
-        /// `basic` for Basic authentication, whose secret is `USER:PASSWORD`. It replaces `header`, `hash` and
-        /// `encoding`. Nothing is signed: whoever learns the secret can send anything.
+        /// For a sender that does not sign: the place of the secret in its requests. This is a header, `{query:NAME}` in
+        /// the URL, or `basic` for Basic authentication with the secret `USER:PASSWORD`. It replaces `header`, `hash` and
+        /// `encoding`. Anybody who knows the secret can send anything.
         #[field(Text(TOKEN), means("none: the sender signs"), example("x-api-key"))]
         pub token_in: Option<String>,
         /// The text before the signature, or before the token in its header. In a list, entries without it are ignored.
@@ -197,7 +202,10 @@ impl TryFrom<GenericOptions> for Generic {
         }
         let proof = match &options.token_in {
             Some(place) => GenericProof::Token(token_place(&options, place)?),
-            None => GenericProof::Signature(signing(&options)?),
+            None => match (signing(&options)?, options.public_key) {
+                (signing, Some(kind)) => GenericProof::PublicKey(signing, kind),
+                (signing, None) => GenericProof::Hmac(signing),
+            },
         };
         Ok(Self { options, proof })
     }
@@ -211,6 +219,7 @@ fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, Inva
     let of_signature = [
         ("header", options.header.is_some()),
         ("hash", options.hash.is_some()),
+        ("public_key", options.public_key.is_some()),
         ("encoding", options.encoding.is_some()),
         ("separator", options.separator.is_some()),
         ("signed", options.signed != body_alone()),
@@ -234,7 +243,11 @@ fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, Inva
 
 fn signing(options: &GenericOptions) -> Result<Signing, InvalidGeneric> {
     let header = options.header.as_deref().ok_or(InvalidGeneric::Missing("header"))?;
-    let hash = options.hash.ok_or(InvalidGeneric::Missing("hash"))?;
+    let hash = match (options.hash, options.public_key) {
+        (Some(_), Some(_)) => return Err(InvalidGeneric::HashAndPublicKey),
+        (None, None) => return Err(InvalidGeneric::Missing("hash")),
+        (hash, _) => hash.unwrap_or(HashName::Sha256),
+    };
     let encoding = options.encoding.ok_or(InvalidGeneric::Missing("encoding"))?;
     let header = header_named(header)?;
     let signed = parse(&options.signed)?;
@@ -280,7 +293,7 @@ mod tests {
     fn generic_source_requires_only_three_options() {
         let generic: Generic = toml::from_str(LEAST).unwrap();
         assert_eq!(generic.options.signed, "{body}");
-        assert!(matches!(generic.proof, GenericProof::Signature(Signing { time: None, .. })));
+        assert!(matches!(generic.proof, GenericProof::Hmac(Signing { time: None, .. })));
     }
 
     #[test]
@@ -301,6 +314,7 @@ mod tests {
             (&format!("{stamped}timestamp_header = 'x-time'\ntimestamp_prefix = 't='"), TimestampTwice),
             (&format!("{stamped}timestamp_prefix = 't='"), TimestampInseparable),
             (&format!("{stamped}timestamp_header = 'x time'"), Header("x time".into())),
+            ("public_key = 'rsa'", HashAndPublicKey),
             ("separator = ''", Empty("separator")),
             ("timestamp_prefix = ''", Empty("timestamp_prefix")),
             ("entity_kind = ''", Empty("entity_kind")),

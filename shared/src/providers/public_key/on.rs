@@ -4,7 +4,8 @@ use ring::{
     rand::SystemRandom,
     rsa,
     signature::{
-        self, ED25519, Ed25519KeyPair, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaPublicKeyComponents,
+        self, ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED, ED25519, EcdsaKeyPair,
+        Ed25519KeyPair, KeyPair, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RsaPublicKeyComponents,
         UnparsedPublicKey,
     },
 };
@@ -34,6 +35,25 @@ fn pair(label: &str, der: &[u8]) -> Option<rsa::KeyPair> {
     }
 }
 
+/// Returns the public key of a private P-256 key in PKCS #8.
+pub(super) fn public_p256(der: &[u8]) -> Option<Vec<u8>> {
+    Some(p256_pair(der)?.public_key().as_ref().to_vec())
+}
+
+/// Returns whether `signature` is valid, in DER or as the two numbers of 32 bytes each.
+pub(super) fn p256_verifies(point: &[u8], message: &[u8], signature: &[u8]) -> bool {
+    let is_by = |form| UnparsedPublicKey::new(form, point).verify(message, signature).is_ok();
+    is_by(&ECDSA_P256_SHA256_ASN1) || is_by(&ECDSA_P256_SHA256_FIXED)
+}
+
+pub(super) fn sign_by_p256(der: &[u8], message: &[u8]) -> Option<Vec<u8>> {
+    Some(p256_pair(der)?.sign(&SystemRandom::new(), message).ok()?.as_ref().to_vec())
+}
+
+fn p256_pair(der: &[u8]) -> Option<EcdsaKeyPair> {
+    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der, &SystemRandom::new()).ok()
+}
+
 pub(in crate::providers) enum Ed25519 {
     Public(Vec<u8>),
     Private(Box<Ed25519KeyPair>),
@@ -52,6 +72,11 @@ impl Ed25519 {
             (seed, public) => Ed25519KeyPair::from_seed_and_public_key(seed, public),
         };
         pair.ok().map(|pair| Self::Private(Box::new(pair)))
+    }
+
+    /// Reads a private key in PKCS #8. The public key may be missing, as in openssl's files.
+    pub(in crate::providers) fn in_pkcs8(der: &[u8]) -> Option<Self> {
+        Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(|pair| Self::Private(Box::new(pair)))
     }
 
     pub(in crate::providers) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {

@@ -103,10 +103,7 @@ impl Provider for TikTokShop {
             .filter_map(keys)
             .map(|(app, key)| signature::check(HashName::Sha256, std::iter::once(key), &[app, request.body], &claimed))
             .collect();
-        match tried.into_iter().find(Result::is_ok) {
-            Some(_) => Ok(Proof::DELIVERY),
-            None => Err(Unverified::Mismatch),
-        }
+        if tried.iter().any(Result::is_ok) { Ok(Proof::DELIVERY) } else { Err(Unverified::Mismatch) }
     }
 
     fn reads(&self) -> Option<&Reads> {

@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{Args, builder::ArgPredicate};
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::samples,
-    output::{LOCAL, local_option, quoted},
+    output::{LOCAL, local_of_environment, local_option, quoted},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
 };
@@ -47,8 +47,22 @@ pub(super) struct DocumentOptions {
 pub(super) struct DocumentLocation {
     #[command(flatten)]
     document: DocumentOptions,
-    /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
+    /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or
+    /// set SERIALIZER_LOCAL to the URL
+    #[arg(
+        long,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = LOCAL,
+        value_name = "URL",
+        conflicts_with = "document",
+        default_value = local_of_environment(),
+        default_value_ifs = [
+            ("stack", ArgPredicate::IsPresent, None::<&str>),
+            ("document", ArgPredicate::IsPresent, None::<&str>),
+        ],
+        hide_default_value = true
+    )]
     local: Option<String>,
     /// Use the document of this stack in AWS, which the stack's outputs name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]
