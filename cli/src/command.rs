@@ -13,7 +13,7 @@ use crate::commands::{
     self,
     look::{audit, export, find, jobs, list, listen, show, status},
     mend::{erase, lease, restore},
-    setup::{check, doctor, source},
+    setup::{check, doctor, init, source},
     tryout::{
         local::{self, OwnProject},
         send, sign, verify,
@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Lease(lease::Lease),
     /// List the jobs, or run one now
     Jobs(jobs::Jobs),
+    /// Write a first sources document, receiver, Procfile and sample events
+    Init(init::Init),
     /// Add, change, try and remove sources: the senders in the sources document
     Source(source::Sources),
     /// Check a sources document, as the functions do when they read it
@@ -83,7 +85,7 @@ static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
     ("Try", &[], &["local", "send", "verify", "sign"]),
     ("Look", &[], &["status", "list", "show", "listen", "find", "export", "console", "audit", "jobs"]),
     ("Mend", &VERBS, &["erase", "lease", "restore"]),
-    ("Set up", &[], &["source", "check", "doctor"]),
+    ("Set up", &[], &["init", "source", "check", "doctor"]),
 ];
 
 fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'static str> {
@@ -216,6 +218,7 @@ async fn run_command(command: Command, own: Option<OwnProject>) -> anyhow::Resul
     match command {
         Command::Local(local) => local.run(own).await,
         Command::Check(check) => check.run(),
+        Command::Init(init) => init.run(),
         Command::Source(source) => source.run().await,
         Command::Send(send) => send.run().await,
         Command::Verify(verify) => verify.run().await,

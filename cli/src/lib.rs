@@ -19,5 +19,6 @@ pub mod local;
 pub mod output;
 pub mod signature;
 pub mod stack;
+pub mod starter;
 mod verbs;
 pub mod view;

@@ -9,6 +9,7 @@ mod php;
 mod postgres;
 mod receiver;
 mod server;
+mod starter;
 
 use std::{
     collections::BTreeMap,

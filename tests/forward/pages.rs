@@ -66,7 +66,7 @@ pub fn free_port() -> u16 {
 }
 
 /// Sends deliveries, one of them twice, and waits until each is applied.
-async fn deliver(testbed: &mut TestBed, handler: impl Handler) {
+pub async fn deliver(testbed: &mut TestBed, handler: impl Handler) {
     let settled = SettleCounter::default();
     let parts = testbed.parts();
     testbed.feed(testbed.drainer_on(parts.store, parts.waker, handler, Arc::new(settled.clone())));

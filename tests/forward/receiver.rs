@@ -91,7 +91,7 @@ pub fn fastapi(file: &str, port: u16) -> Result<Command, String> {
 }
 
 /// Returns the command of Python with the PyPI package, or why it cannot be run.
-fn python_with_package<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Command, String> {
+pub fn python_with_package<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Command, String> {
     let target = concat!(env!("CARGO_MANIFEST_DIR"), "/../target");
     let package = format!("{target}/clients/python");
     let program = format!("{target}/tools/client-python/bin/python");
@@ -141,7 +141,7 @@ pub async fn node(name: &str) -> Result<Command, String> {
 }
 
 /// Returns the command of a file in TypeScript, or why it cannot be run. The variable `NODE` replaces `node`.
-async fn node_on(path: &str) -> Result<Command, String> {
+pub async fn node_on(path: &str) -> Result<Command, String> {
     let program = std::env::var("NODE").unwrap_or_else(|_| "node".into());
     let version = version(&program).await.ok_or_else(|| format!("{program} is not installed"))?;
     let mut numbers = version.trim_start_matches('v').split('.').map(|number| number.parse::<u32>().unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Asks yes-or-no questions on the terminal.
+//! Asks questions on the terminal.
 
 use std::io::IsTerminal;
 
@@ -12,10 +12,13 @@ const NO_TERMINAL: &str =
 /// Asks a yes-or-no question; Enter means no.
 pub fn ask(question: &str) -> Result<bool> {
     ensure!(std::io::stderr().is_terminal(), "{NO_TERMINAL}");
-    let term = Term::stderr();
-    term.write_str(&output::visible(&format!("{question} [y/N] ")))?;
-    let answer = terminal()?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(line(&format!("{question} [y/N] "))?.trim(), "y" | "Y" | "yes"))
+}
+
+/// Prints a question to the terminal, and returns the line that the user types.
+pub fn line(question: &str) -> Result<String> {
+    Term::stderr().write_str(&output::visible(question))?;
+    terminal()
 }
 
 /// Reads the user's answer from the terminal, because standard input may be a pipe.
@@ -24,6 +27,7 @@ fn terminal() -> Result<String> {
     let terminal = std::fs::File::open("/dev/tty");
     let terminal = terminal.context(NO_TERMINAL)?;
     let mut line = String::new();
-    BufReader::new(terminal).read_line(&mut line)?;
+    let read = BufReader::new(terminal).read_line(&mut line)?;
+    ensure!(read > 0, "the terminal was closed before an answer");
     Ok(line)
 }

@@ -1,5 +1,6 @@
-//! The commands that change sources and check deployments.
+//! The commands that begin a deployment, change its sources, and check it.
 
 pub mod check;
 pub mod doctor;
+pub mod init;
 pub mod source;

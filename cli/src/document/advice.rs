@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::output::Table;
+use crate::{local::samples, output::Table};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
@@ -102,6 +102,20 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .chain(spaced)
         .chain(paused)
         .collect()
+}
+
+/// Returns the advice about a source that has the credentials of the samples.
+pub fn of_development(source: &Source) -> Option<Advice> {
+    let samples = Sources::parse(samples::SOURCES).ok()?;
+    let field = source.credential_field()?;
+    let is_known = samples.iter().any(|sample| sample.shares_credentials(source));
+    is_known.then(|| Advice {
+        weight: Weight::Note,
+        text: format!(
+            "source `{}`: `{field}` has the samples' development value, which everybody knows: replace it before you deploy",
+            source.name
+        ),
+    })
 }
 
 /// Returns the advice about the proxy in front of the ingest function.

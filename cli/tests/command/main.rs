@@ -7,6 +7,7 @@ mod doctor;
 mod endpoint;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod init;
 mod invoke;
 mod jobs;
 mod leases;

@@ -19,6 +19,7 @@ pub struct Reads {
     pub event_time: &'static [&'static str],
     /// Where events hold the entity's id.
     pub lines: &'static [RuleLine],
+    pub shop_order: ShopOrder,
     /// The time from the first attempt of a delivery to the last retry, or `None` if the provider does
     /// not document it. Zero if the provider never retries.
     pub horizon: Option<Duration>,
@@ -34,6 +35,21 @@ pub struct Reads {
     /// The body that the provider requires in the answer to an accepted delivery. `None` if it reads only the
     /// answer's status.
     pub answer: Option<&'static str>,
+}
+
+/// Where events hold the id of the shop's order, by which several senders can share an inbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShopOrder {
+    /// In no place that all events of an order have.
+    Absent,
+    /// The sender is the shop: the entity `order/ID` names its order.
+    Own,
+    Copied {
+        /// The place in the provider's objects into which the shop writes its order's id.
+        to: &'static str,
+        /// The fields of an entity template that hold the id then.
+        fields: &'static [&'static str],
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,6 +77,7 @@ impl Reads {
         account: &[],
         event_time: &[],
         lines: &[],
+        shop_order: ShopOrder::Absent,
         horizon: None,
         failure_limit: None,
         challenge: None,

@@ -57,7 +57,9 @@ mod woocommerce;
 mod tests;
 
 pub(crate) use describe::{FORM, QUERY, parameter};
-pub use facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts, UNDOCUMENTED_HORIZON};
+pub use facts::{
+    Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts, UNDOCUMENTED_HORIZON,
+};
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;

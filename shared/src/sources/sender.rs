@@ -54,6 +54,13 @@ impl Source {
             .chain(ids.map(move |(number, _): (usize, _)| (format!("`{field}` number {number}"), "is a placeholder")))
     }
 
+    /// Returns whether the sources have a secret or a recipient's id in common.
+    pub fn shares_credentials(&self, other: &Self) -> bool {
+        let Credentials { secrets, recipients } = &self.credentials;
+        secrets.iter().any(|secret| other.credentials.secrets.contains(secret))
+            || recipients.iter().any(|id| other.credentials.recipients.contains(id))
+    }
+
     /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
     /// provider's published key suffices.
     pub fn credential_field(&self) -> Option<&'static str> {

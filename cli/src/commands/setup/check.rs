@@ -72,7 +72,8 @@ impl Check {
             advice.iter().for_each(|advice| print_json(&json!({ "source": null, "errors": [advice.text] })));
         }
         for source in sources.iter() {
-            let of_it = advice::of(source);
+            let mut of_it = advice::of(source);
+            of_it.extend(advice::of_development(source));
             if self.json {
                 let texts = |weight| -> Vec<_> {
                     let of_weight = of_it.iter().filter(|advice| advice.weight == weight);

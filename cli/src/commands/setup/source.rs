@@ -27,6 +27,8 @@ use webhook_serializer::{
     sources::{REFRESH, STALE, Source},
 };
 
+pub use add::invoke;
+
 use crate::commands::{confirm::ask, print_json};
 
 #[derive(Debug, Args)]

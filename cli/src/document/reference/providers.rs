@@ -3,7 +3,8 @@
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{
-    self, EntityKind, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, SignedParts, Signing,
+    self, EntityKind, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, ShopOrder, SignedParts,
+    Signing,
 };
 
 pub fn providers() -> String {
@@ -82,10 +83,18 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
     row("event time", event_time(reads, facts));
     row("payload", payload(facts.payload).into());
     row("entity", entities(reads.lines));
+    if let ShopOrder::Copied { to, fields } = reads.shop_order {
+        row("the shop's order", shop_order(to, fields));
+    }
     row("disabled after", disabled_after(reads, facts));
     row("pings, challenges", challenges(reads, facts));
     row("notes", facts.care.into());
     row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
+}
+
+fn shop_order(to: &str, fields: &[&str]) -> String {
+    let fields: Vec<String> = fields.iter().map(|field| format!("`{{{field}}}`")).collect();
+    format!("write its id into {to}; a template finds it in {}", fields.join(" or "))
 }
 
 fn covered(signed: &SignedParts) -> String {

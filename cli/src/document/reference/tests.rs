@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
+use webhook_serializer::providers::NAMES;
 use webhook_serializer::sources::{
     Sources,
     reference::{Absent, FieldForm, ReferenceField, ReferenceTable, source, tables},
 };
 
 use super::*;
+
+use crate::starter::{Language, StarterChoices, StarterHandler, starter};
 
 mod validator;
 
@@ -231,6 +234,29 @@ fn schema_accepts_every_spelling_the_parser_accepts() {
 fn stored(path: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn schema_accepts_each_document_of_init() {
+    let schema = Validator::new(&schema());
+    let forward = StarterHandler::Forward { url: "http://127.0.0.1:8080/webhooks".to_owned() };
+    let invoke = StarterHandler::Invoke { function: "orders".to_owned(), qualifier: Some("live".to_owned()) };
+    let alone = NAMES.map(|name| vec![name.to_owned()]);
+    for providers in alone.into_iter().chain([NAMES.map(str::to_owned).to_vec()]) {
+        for handler in [StarterHandler::Log, forward.clone(), invoke.clone()] {
+            let choices = StarterChoices {
+                providers: providers.clone(),
+                key: "shop".to_owned(),
+                handler,
+                language: Language::Python,
+                secret: "whsec_Zk93bTR6S2dRcTdUaHBY".to_owned(),
+                command: "serializer".to_owned(),
+            };
+            let files = starter(&choices).unwrap().files;
+            let document = &files.iter().find(|file| file.path == "sources.toml").unwrap().text;
+            assert_eq!(schema.objections(&value(document)), [""; 0], "{document}");
+        }
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{
     Encoding, Headers, Proof, Provider, Request, RsaKey, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     public_key::{self},
     rule::{EntityKind, Example, Rule, RuleLine},
 };
@@ -86,6 +86,7 @@ const READS: Reads = Reads {
     horizon: Some(Duration::ZERO),
     lines: LINES,
     answer: Some(r#"{"op":"success"}"#),
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

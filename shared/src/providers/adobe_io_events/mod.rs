@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{
     Address, Described, Encoding, Keys, Proof, Provider, Published, Request, RsaKey, Secret, Unverified, describe,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     tables,
 };
@@ -79,6 +79,7 @@ const READS: Reads = Reads {
     horizon: Some(Duration::from_secs(24 * 3600)),
     lines: LINES,
     challenge: Some("challenge"),
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -7,7 +7,7 @@
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
 };
@@ -70,6 +70,10 @@ const READS: Reads = Reads {
     topic: &["/event"],
     event_time: &["/ts", "/created_at"],
     lines: LINES,
+    shop_order: ShopOrder::Copied {
+        to: "`order_id` of the tracking",
+        fields: &["/msg/order_id", "/data/order/external_id"],
+    },
     ..Reads::DEFAULT
 };
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Secret,
-    facts::{Facts, IdPart, Payload, Reads, Resolution},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
@@ -68,6 +68,7 @@ const READS: Reads = Reads {
     event_time: &["/created_at"],
     horizon: Some(Duration::from_secs(48 * 3600)),
     lines: LINES,
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Encoding, Secret, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
 };
@@ -55,6 +55,10 @@ const READS: Reads = Reads {
     event_time: &["/data/processed_on", "/timestamp", "/created_on"],
     lines: LINES,
     horizon: Some(Duration::from_secs(30 * 3600)),
+    shop_order: ShopOrder::Copied {
+        to: "`reference` of the payment",
+        fields: &["/data/payment_reference", "/data/reference"],
+    },
     ..Reads::DEFAULT
 };
 

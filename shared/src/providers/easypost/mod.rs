@@ -8,7 +8,7 @@ use unicode_normalization::UnicodeNormalization;
 
 use super::{
     Encoding, Secret, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::HmacKey,
@@ -63,6 +63,7 @@ const READS: Reads = Reads {
     account: &["/user_id"],
     event_time: &["/result/updated_at", "/created_at"],
     lines: LINES,
+    shop_order: ShopOrder::Copied { to: "`reference` of an insurance", fields: &["insurance.*:/result/reference"] },
     ..Reads::DEFAULT
 };
 

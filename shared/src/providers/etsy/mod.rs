@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{
     Secret,
-    facts::{Facts, IdPart, Payload, Reads},
+    facts::{Facts, IdPart, Payload, Reads, ShopOrder},
     rule::{EntityKind, Example, Rule, RuleLine},
     standard_webhooks::{self as scheme, Scheme, SchemeKey},
 };
@@ -49,6 +49,7 @@ const READS: Reads = Reads {
     account: &["/shop_id"],
     horizon: Some(Duration::from_secs(5 + 5 * 60 + 30 * 60 + (2 + 5 + 10 + 10) * 3600)),
     lines: LINES,
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     preset::TokenPreset,
     rule::{EntityKind, Example, Rule, RuleLine},
     token,
@@ -40,6 +40,7 @@ const READS: Reads = Reads {
     between_words: &[],
     event_time: &["/session/updated_at"],
     lines: LINES,
+    shop_order: ShopOrder::Copied { to: "the callback's URL, as `&order=ID`", fields: &["query:order"] },
     ..Reads::DEFAULT
 };
 

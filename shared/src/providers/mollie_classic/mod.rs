@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{
-    facts::{Facts, IdPart, Payload, Reads, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, ShopOrder, SignedParts},
     preset::TokenPreset,
     rule::{EntityKind, Example, Rule, RuleLine},
     token,
@@ -26,6 +26,7 @@ const READS: Reads = Reads {
     delivery_id: &[IdPart::Request],
     lines: LINES,
     horizon: Some(Duration::from_secs(26 * 3600)),
+    shop_order: ShopOrder::Copied { to: "`webhookUrl` of the payment, as `&order=ID`", fields: &["query:order"] },
     ..Reads::DEFAULT
 };
 

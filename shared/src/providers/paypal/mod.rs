@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::{
     Address, Encoding, Keys, Proof, Provider, Published, Request, Secret, Uncertified, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
 };
 use crate::time::Timestamp;
@@ -118,6 +118,10 @@ const READS: Reads = Reads {
     event_time: &["/resource/update_time", "/create_time"],
     horizon: Some(Duration::from_secs(3 * 24 * 3600)),
     lines: LINES,
+    shop_order: ShopOrder::Copied {
+        to: "`custom_id` of the purchase unit, and of each refund",
+        fields: &["/resource/custom_id", "/resource/purchase_units/0/custom_id"],
+    },
     ..Reads::DEFAULT
 };
 

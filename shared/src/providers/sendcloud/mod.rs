@@ -5,7 +5,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Encoding, Request, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     json::pointer,
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
@@ -58,6 +58,10 @@ const READS: Reads = Reads {
     event_time: &["/timestamp"],
     lines: LINES,
     horizon: Some(Duration::from_secs(10 * 3600)),
+    shop_order: ShopOrder::Copied {
+        to: "the parcel, as its order number",
+        fields: &["/parcel/order_number", "/data/order_number"],
+    },
     ..Reads::DEFAULT
 };
 

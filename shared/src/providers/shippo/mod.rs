@@ -8,7 +8,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
     token,
@@ -57,6 +57,7 @@ const READS: Reads = Reads {
     account: &["/data/object_owner"],
     event_time: &["/data/tracking_status/object_updated", "/data/tracking_status/status_date", "/data/object_updated"],
     lines: LINES,
+    shop_order: ShopOrder::Copied { to: "`metadata` of the transaction", fields: &["/data/metadata"] },
     ..Reads::DEFAULT
 };
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::{
     Described, Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified, describe,
-    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{self, EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
     tables,
@@ -107,6 +107,7 @@ const READS: Reads = Reads {
     horizon: Some(Duration::from_secs(4 * 3600)),
     lines: LINES,
     failure_limit: Some(FailureLimit::At(8)),
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -8,7 +8,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Part, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::HmacKey,
 };
@@ -70,6 +70,7 @@ const READS: Reads = Reads {
     event_time: &["/created_at"],
     horizon: Some(Duration::from_secs(24 * 3600)),
     lines: LINES,
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     public_key::Ed25519,
     rule::{EntityKind, Rule, RuleLine},
     signature::{self, HmacKey},
@@ -181,6 +181,10 @@ const READS: Reads = Reads {
     topic: &["/type"],
     event_time: &["/timestamp"],
     lines: LINES,
+    shop_order: ShopOrder::Copied {
+        to: "`order_id` of the event's data",
+        fields: &["/data/order_id", "/data/order/id"],
+    },
     ..Reads::DEFAULT
 };
 

@@ -10,7 +10,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Request, Secret, Signing,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     json::pointer,
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
@@ -35,6 +35,10 @@ const READS: Reads = Reads {
     event_time: &["/created"],
     horizon: Some(Duration::from_secs(3 * 24 * 3600)),
     lines: LINES,
+    shop_order: ShopOrder::Copied {
+        to: "`metadata.order_id` of the payment",
+        fields: &["/data/object/metadata/order_id"],
+    },
     ..Reads::DEFAULT
 };
 

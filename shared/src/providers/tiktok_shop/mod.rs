@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified,
-    facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
 };
@@ -65,6 +65,7 @@ const READS: Reads = Reads {
     event_time: &["/data/update_time", "/timestamp"],
     lines: LINES,
     horizon: Some(Duration::from_secs(16 * 3600)),
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

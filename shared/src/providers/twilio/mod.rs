@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified, describe,
-    facts::{Facts, IdPart, Payload, Reads, SignedParts},
+    facts::{Facts, IdPart, Payload, Reads, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
     token::unescaped,
@@ -56,6 +56,7 @@ const READS: Reads = Reads {
     lines: LINES,
     horizon: Some(Duration::ZERO),
     answer: Some("<Response/>"),
+    shop_order: ShopOrder::Copied { to: "the callback's URL, as `?order=ID`", fields: &["query:order"] },
     ..Reads::DEFAULT
 };
 

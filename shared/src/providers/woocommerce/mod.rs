@@ -11,7 +11,7 @@ use std::{borrow::Cow, time::Duration};
 
 use super::{
     Headers, Proof, Provider, Request, Secret, Signing, Unverified,
-    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, SignedParts},
+    facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
 };
@@ -88,6 +88,7 @@ const READS: Reads = Reads {
     horizon: Some(Duration::ZERO),
     lines: LINES,
     failure_limit: Some(FailureLimit::Above(5)),
+    shop_order: ShopOrder::Own,
     ..Reads::DEFAULT
 };
 

@@ -187,7 +187,7 @@ fn set(fields: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> 
 
 /// Returns the value of the field `invoke`. The qualifier follows the seventh colon of an ARN, or the first colon of a
 /// name.
-fn invoke(function: &str) -> Value {
+pub fn invoke(function: &str) -> Value {
     let own = if function.starts_with("arn:") { 6 } else { 0 };
     match function.match_indices(':').nth(own) {
         Some((at, _)) => json!({ "function": function[..at], "qualifier": function[at + 1..] }),
