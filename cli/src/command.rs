@@ -11,7 +11,7 @@ use webhook_serializer::{
 
 use crate::commands::{
     self,
-    look::{audit, jobs, list, listen, show, status},
+    look::{audit, export, find, jobs, list, listen, show, status},
     mend::{erase, lease, restore},
     setup::{check, doctor, source},
     tryout::{
@@ -58,6 +58,10 @@ pub(crate) enum Command {
     Console(commands::look::console::Console),
     /// Check by the receipts that deliveries were settled in order, and none was applied twice
     Audit(audit::Audit),
+    /// Find deliveries by a value in their bodies, such as a customer's e-mail address
+    Find(find::Find),
+    /// Print all stored deliveries of orders, with their bodies
+    Export(export::Export),
     /// Delete all stored data of an order
     Erase(erase::Erase),
     /// Show leases, run a program under a lease, or end a lease by force
@@ -77,7 +81,7 @@ pub(crate) enum Command {
 /// The groups of the command's help, with their verbs and their other commands.
 static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
     ("Try", &[], &["local", "send", "verify", "sign"]),
-    ("Look", &[], &["status", "list", "show", "listen", "console", "audit", "jobs"]),
+    ("Look", &[], &["status", "list", "show", "listen", "find", "export", "console", "audit", "jobs"]),
     ("Mend", &VERBS, &["erase", "lease", "restore"]),
     ("Set up", &[], &["source", "check", "doctor"]),
 ];
@@ -227,6 +231,8 @@ async fn run_command(command: Command, own: Option<OwnProject>) -> anyhow::Resul
         Command::Jobs(jobs) => jobs.run().await,
         Command::Doctor(doctor) => doctor.run().await,
         Command::Audit(audit) => audit.run().await,
+        Command::Find(find) => find.run().await,
+        Command::Export(export) => export.run().await,
     }
 }
 

@@ -10,6 +10,7 @@ mod restore;
 mod rewind;
 mod single;
 mod skip;
+mod stored;
 mod waiting;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -23,6 +24,7 @@ pub use restore::{JobReport, Newest, RESTORED, RestoreFindings, RestoreReport, R
 pub use rewind::{RewindOutcome, Rewinding, as_before};
 pub use single::{Content, LOOKS_BACK, Single};
 pub use skip::SkipOutcome;
+pub use stored::StoredDelivery;
 
 use crate::{
     engine::{

@@ -2,6 +2,8 @@
 
 pub mod audit;
 pub mod console;
+pub mod export;
+pub mod find;
 pub mod jobs;
 pub mod list;
 pub mod listen;

@@ -19,7 +19,7 @@ use webhook_serializer::{
 use super::{interrupt::Interrupt, target::Deployment};
 
 /// The largest number of read units that a survey spends without asking the operator.
-const FREE: u64 = 1000;
+pub const FREE: u64 = 1000;
 
 /// The read units that are reserved for the second table. The second table's cost is unknown until its first page is
 /// read.
@@ -40,7 +40,7 @@ pub struct Cost {
 
 pub const PARKED: &str = "the parked deliveries";
 
-const READ_ON: &str = "Continue to read?";
+pub const READ_ON: &str = "Continue to read?";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadScope {
@@ -190,7 +190,7 @@ impl<'a> Surveyor<'a> {
     }
 }
 
-fn cost_of(name: &str, read: ReadCost, complete: Option<u64>) -> String {
+pub fn cost_of(name: &str, read: ReadCost, complete: Option<u64>) -> String {
     let estimate = complete.map_or_else(|| read.estimate(), |units| Estimate::About(units.max(read.units())));
     let all = match estimate {
         Estimate::About(units) => format!("about {units} read units in all"),

@@ -3,6 +3,7 @@
 
 mod diff;
 mod redact;
+mod search;
 
 use std::fmt;
 
@@ -14,6 +15,7 @@ use serde_json::value::RawValue;
 
 pub use diff::{ChangedValue, diff};
 pub use redact::{REDACTED, Redacted, redacted};
+pub use search::Searched;
 
 use crate::output::{one_line, visible};
 
@@ -79,6 +81,22 @@ impl BodyNode {
                 Err(_) => BodyNode::Leaf(shown(text)),
             },
             _ => BodyNode::Leaf(text.to_owned()),
+        })
+    }
+
+    /// Returns the value at a JSON pointer (RFC 6901).
+    pub fn at(&self, pointer: &str) -> Option<&Self> {
+        pointer.split('/').skip(1).try_fold(self, |node, step| match node {
+            BodyNode::Object(members) => {
+                let name = step.replace("~1", "/").replace("~0", "~");
+                // As for other readers of JSON, the last of several members with one name counts.
+                members.iter().rfind(|(key, _)| *key == name).map(|(_, value)| value)
+            }
+            BodyNode::Array(items) => {
+                let index: usize = step.parse().ok().filter(|index: &usize| index.to_string() == step)?;
+                items.get(index)
+            }
+            BodyNode::Leaf(_) | BodyNode::Deep(_) => None,
         })
     }
 

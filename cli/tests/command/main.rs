@@ -15,6 +15,7 @@ mod listen_to;
 mod local;
 mod mending;
 mod orders;
+mod personal;
 mod pipes;
 mod restore;
 mod running;

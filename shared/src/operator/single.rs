@@ -155,7 +155,7 @@ impl Operator {
         }
     }
 
-    async fn completed(&self, unpacked: Unpacked) -> Result<Content, OperatorError> {
+    pub(super) async fn completed(&self, unpacked: Unpacked) -> Result<Content, OperatorError> {
         let keys = unpacked.head().part_keys();
         let parts = if keys.is_empty() { Vec::new() } else { self.store.get_many(&keys, PATIENCE).await? };
         if parts.len() < keys.len() {

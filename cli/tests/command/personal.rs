@@ -1,0 +1,55 @@
+//! `find` and `export`: a customer's data, found by a value in the bodies, and printed.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::{
+    running::{LocalProcess, complained, printed},
+    trouble::{PARKED, Trouble},
+};
+
+fn lines(output: &Output) -> Vec<Value> {
+    printed(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
+}
+
+/// Promise: `find` finds waiting, settled and parked deliveries by a value in their bodies, and `export` prints them
+/// with their bodies as they were sent.
+#[test]
+fn customer_is_found_and_exported_from_all_stored_deliveries() {
+    let mut trouble = Trouble::start();
+    trouble.park("450789469", "1");
+    trouble.park("450789470", "2");
+    let found = trouble.ran(&["find", "450789469", "--field", "/id"]);
+    assert!(found.status.success(), "{found:?}");
+    assert!(printed(&found).ends_with("1 match in 4 rows\n"), "{found:?}");
+    let keys = trouble.ran(&["find", "450789469", "--keys"]);
+    assert_eq!(printed(&keys), format!("{PARKED}\n"));
+    let [json] = &*lines(&trouble.ran(&["find", "450789469", "--json"])) else { panic!("one delivery") };
+    assert_eq!((&json["entity"], &json["source"]), (&PARKED.into(), &"shopify".into()));
+    let exported = lines(&trouble.ran(&["export", PARKED]));
+    let [delivery] = &*exported else { panic!("{exported:?}") };
+    assert_eq!((&delivery["parked"], &delivery["sequence"]), (&true.into(), &json["sequence"]));
+    let body: Value = serde_json::from_str(delivery["body"].as_str().expect("a body")).expect("as it was sent");
+    assert_eq!(body["id"], 450_789_469);
+    for (arguments, expected) in [
+        (&["find", "450789469", "--source", "stripe"][..], "0 matches in 0 rows\n"),
+        (&["find", "bob@example.com"], "0 matches in 4 rows\n"),
+    ] {
+        let nothing = trouble.ran(arguments);
+        assert_eq!((printed(&nothing).as_str(), nothing.status.code()), (expected, Some(1)));
+    }
+}
+
+#[test]
+fn unusable_search_or_order_is_refused() {
+    let local = LocalProcess::with_order();
+    for (arguments, expected) in [
+        (&["find", ""][..], "there is no text to find"),
+        (&["find", "a", "--field", "customer"], "--field customer is not a JSON pointer"),
+        (&["export", "shopify/order/45078946"], "Similar keys: shopify/order/450789469"),
+    ] {
+        let refused = local.ran(arguments);
+        assert!(complained(&refused).contains(expected) && !refused.status.success(), "{refused:?}");
+    }
+}
