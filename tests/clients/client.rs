@@ -22,15 +22,22 @@ impl Language {
     pub const ALL: [Self; 4] = [Self::Rust, Self::TypeScript, Self::Python, Self::Asyncio];
 }
 
+pub const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/clients/suite");
+
+/// Returns the path of a program that `.ci/client` has built.
+pub fn built(name: &str) -> String {
+    let path = format!("{SUITE}/dist/{name}");
+    assert!(Path::new(&path).is_file(), "{path} is missing: run .ci/client");
+    path
+}
+
 /// Returns the command of a program in `tests/clients`, or of the Rust client.
 pub fn program(language: Language, name: &str) -> Command {
     match language {
         Language::Rust => Command::new(env!("CARGO_BIN_EXE_lease_client")),
         Language::TypeScript => {
-            let built = format!("{}/../target/clients/suite/dist/{name}.js", env!("CARGO_MANIFEST_DIR"));
-            assert!(Path::new(&built).is_file(), "{built} is missing: run .ci/client");
             let mut command = Command::new(std::env::var("NODE").unwrap_or_else(|_| "node".into()));
-            command.arg(&built);
+            command.arg(built(&format!("{name}.js")));
             command
         }
         Language::Python | Language::Asyncio => {

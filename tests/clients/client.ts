@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { DynamoDBClient, UpdateItemCommand } from "@aws-sdk/client-dynamodb";
 import { SQSClient } from "@aws-sdk/client-sqs";
 import { Lease, LeaseError, LeaseRefused, Leases } from "webhook-serializer";
+import { applyOnce, memory } from "webhook-serializer/receiver";
 
 const leases = Leases.fromEnv();
 const held = new Map<string, Lease>();
@@ -112,6 +113,31 @@ async function withoutRegion(key: string) {
   return { token: (await Leases.fromEnv().acquire(key)).token };
 }
 
+/** Returns what comes of options that TypeScript's types refuse. */
+async function misspelt(key: string) {
+  const table = process.env.ENTITIES_TABLE!;
+  const untyped = (options: unknown) => options as any;
+  const attempts: (() => unknown)[] = [
+    () => leases.acquire(key, untyped({ wiat: 0 })),
+    () => leases.run(key, () => "ran", untyped({ timeout: 0 })),
+    () => leases.commit(key, () => ["ran", []], untyped(3000)),
+    () => leases.once("report", untyped({ schedule: "* * * * *", oncrash: "skip" }), () => "ran"),
+    () => new Leases(untyped({ table, queueURL: process.env.QUEUE_URL })),
+    () => new Leases({ table, queueUrl: "nonsense" }),
+    () => Leases.fromEnv({ ENTITIES_TABLE: table, QUEUE_URL: "nonsense" }),
+    () => applyOnce(untyped({ secret: "c2VjcmV0", store: memory(), onEror: () => {} }), async () => {}),
+  ];
+  const messages: string[] = [];
+  for (const attempt of attempts) {
+    try {
+      messages.push(JSON.stringify(await attempt()));
+    } catch (refused) {
+      messages.push(String(refused));
+    }
+  }
+  return { messages };
+}
+
 /** Calls a job. Prints a line once its work has begun, if it takes long. */
 async function once({ key, schedule, zone, onCrash, work, writes, error }: any) {
   return leases.once(key, { schedule, zone, onCrash }, async (run) => {
@@ -168,6 +194,8 @@ async function answer(command: any): Promise<object> {
       return await outOfTime(key);
     case "without_region":
       return await withoutRegion(key);
+    case "misspelt":
+      return await misspelt(key);
     case "unless_held":
       return { ran: (await leases.runUnlessHeld(key, () => true)) ?? false };
     case "write":

@@ -5,6 +5,7 @@ mod client;
 mod jobs;
 mod pages;
 mod proxy;
+mod runtimes;
 
 use serde_json::{Value, json};
 use tests::prelude::*;
@@ -210,6 +211,29 @@ async fn typescript_host_hears_of_failures_around_a_lease() {
     assert_eq!(out_of_time["heard"], out_of_time["sent"], "the release is on its way before");
     let message = pair.one.fails("invalid", "without_region", "test/region", json!({})).await;
     assert!(message.contains("the dynamodb client has no region: set AWS_REGION"), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn misspelt_option_in_javascript_is_named() {
+    let mut pair = Pair::start(Language::TypeScript).await;
+    let answer = pair.one.succeeds("misspelt", "test/misspelt", json!({})).await;
+    let messages: Vec<&str> = answer["messages"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let options = "length, wait, within, signal, renew";
+    let no_queue = "LeaseInvalid: \"nonsense\" is not the URL of a queue: set QUEUE_URL to the deployment's output \
+                    QueueUrl, such as https://sqs.eu-central-1.amazonaws.com/123456789012/wake-ups";
+    let expected = [
+        "LeaseInvalid: \"wiat\" is not an option: did you mean wait?",
+        &format!("LeaseInvalid: \"timeout\" is not an option: the options are {options}"),
+        &format!("LeaseInvalid: 3000 is not an object with the options {options}"),
+        "LeaseInvalid: \"oncrash\" is not an option: did you mean onCrash?",
+        "LeaseInvalid: \"queueURL\" is not an option: did you mean queueUrl?",
+        no_queue,
+        no_queue,
+        "TypeError: \"onEror\" is not an option: did you mean onError?",
+    ];
+    assert_eq!(messages, expected);
+    assert_eq!(pair.two.succeeds("lookup", "test/misspelt", json!({})).await["held"], false);
+    assert_eq!(pair.proxy.requests(), ["GetItem"], "nothing else was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,13 +1,13 @@
 //! The TypeScript of docs/leases.md, docs/jobs.md and the package's README, run as a user does.
 
-use std::process::Stdio;
+use std::{path::Path, process::Stdio};
 
 use serde_json::{Value, json};
 use tests::prelude::*;
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines},
     net::TcpStream,
-    process::Command,
+    process::{Child, ChildStderr, Command},
 };
 use webhook_serializer::protocol::entity::EntityKey;
 
@@ -62,44 +62,98 @@ async fn report_of_the_jobs_page_runs_once_a_tick() {
     assert!(row.text("total").is_some_and(|total| total.starts_with("the report of 20")), "{row:?}");
 }
 
-async fn checkout(port: u16, order: u32) -> (String, Value) {
-    let body = json!({ "amount": order }).to_string();
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let head = format!(
-        "POST /checkout/{order} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\n\
-         content-length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all((head + &body).as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.lines().next().unwrap().to_owned(), serde_json::from_str(body).unwrap())
+/// The checkout of docs/leases.md in a process of its own.
+struct Shop {
+    _server: Child,
+    port: u16,
+    warnings: Lines<BufReader<ChildStderr>>,
 }
+
+impl Shop {
+    async fn open(block_name: &str, testbed: &TestBed, folder: &Path, more: &[(&str, &str)]) -> Self {
+        let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+        let mut command = block(block_name, testbed);
+        command.env("PORT", port.to_string()).env("FOLDER", folder).envs(more.iter().copied());
+        let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"), "{block_name}");
+        let warnings = BufReader::new(server.stderr.take().unwrap()).lines();
+        Self { _server: server, port, warnings }
+    }
+
+    async fn send(&self, order: &str) -> TcpStream {
+        let body = json!({ "amount": 1 }).to_string();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let head = format!(
+            "POST /checkout/{order} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: \
+             application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn checkout(&self, order: &str) -> (String, Value) {
+        let mut answer = String::new();
+        self.send(order).await.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), serde_json::from_str(body).unwrap())
+    }
+
+    /// Returns the next error that the shop has logged, by its name.
+    async fn warning(&mut self) -> String {
+        loop {
+            let line = self.warnings.next_line().await.unwrap().expect("it still runs");
+            // The stack of a `DOMException` begins with `DOMException [AbortError]`.
+            let name = line.split(':').next().unwrap_or_default().trim_start_matches("DOMException ");
+            if name.starts_with("Lease") || name == "[AbortError]" {
+                return name.trim_matches(['[', ']']).to_owned();
+            }
+        }
+    }
+}
+
+/// The block as printed, with Express 5, and the same with Express 4.
+const SHOPS: [&str; 2] = ["leases_2", "leases_2_express_4"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn checkouts_of_an_order_run_one_at_a_time() {
-    let testbed = TestBed::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    let mut command = block("leases_2", &testbed);
-    command.env("PORT", port.to_string()).env("FOLDER", folder.path()).stdout(Stdio::piped());
-    let mut server = command.spawn().unwrap();
-    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
-    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
-
-    let answers = join_all([checkout(port, 1), checkout(port, 1), checkout(port, 1)]).await;
-    let mut tokens = BTreeSet::new();
-    for (status, receipt) in answers {
-        assert_eq!((status.as_str(), &receipt["body"]), ("HTTP/1.1 200 OK", &json!({ "amount": 1 })));
-        tokens.insert(receipt["token"].as_u64());
+    for name in SHOPS {
+        let testbed = TestBed::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let shop = Shop::open(name, &testbed, folder.path(), &[]).await;
+        let mut tokens = BTreeSet::new();
+        for (status, receipt) in join_all([(); 3].map(|()| shop.checkout("1"))).await {
+            assert_eq!((status.as_str(), &receipt["body"]), ("HTTP/1.1 200 OK", &json!({ "amount": 1 })), "{name}");
+            tokens.insert(receipt["token"].as_u64());
+        }
+        assert_eq!(tokens.len(), 3);
     }
-    assert_eq!(tokens.len(), 3);
+}
 
-    let order = EntityKey::parse("shop/order/2").unwrap();
-    let held = leases(&testbed).acquire(&order, Terms::default()).await.unwrap();
-    let (status, busy) = checkout(port, 2).await;
-    assert_eq!(status, "HTTP/1.1 409 Conflict");
-    assert!(busy["error"].as_str().unwrap().starts_with("shop/order/2 is held by a test until "), "{busy}");
-    held.release().await.unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn checkout_answers_each_failure_for_the_shopper() {
+    for name in SHOPS {
+        let testbed = TestBed::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        let mut shop = Shop::open(name, &testbed, folder.path(), &[]).await;
+        let bad = shop.checkout("%07").await;
+        assert_eq!(bad, ("HTTP/1.1 400 Bad Request".into(), json!({ "error": "this is not an order" })), "{name}");
+        assert_eq!(shop.warning().await, "LeaseInvalid");
+
+        let order = EntityKey::parse("shop/order/2").unwrap();
+        let held = leases(&testbed).acquire(&order, Terms::default()).await.unwrap();
+        let busy = json!({ "error": "the order is being changed: try again" });
+        assert_eq!(shop.checkout("2").await, ("HTTP/1.1 409 Conflict".into(), busy), "{name}");
+        assert_eq!(shop.warning().await, "LeaseContended");
+        drop(shop.send("2").await);
+        assert_eq!(shop.warning().await, "AbortError", "{name}: the wait ends with the connection");
+        held.release().await.unwrap();
+
+        let nowhere = ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1");
+        let mut cut_off = Shop::open(name, &testbed, folder.path(), &[nowhere]).await;
+        let later = json!({ "error": "try again later" });
+        assert_eq!(cut_off.checkout("3").await, ("HTTP/1.1 503 Service Unavailable".into(), later), "{name}");
+        assert_eq!(cut_off.warning().await, "LeaseUnreachable");
+    }
 }

@@ -92,7 +92,8 @@ pub(crate) fn request(write: &Write, table: &str) -> Result<(&'static str, Map<S
 }
 
 /// The errors of the AWS SDKs that find no credentials, and so send nothing.
-const NO_CREDENTIALS: [&str; 3] = ["CredentialsProviderError", "NoCredentialsError", "PartialCredentialsError"];
+pub(crate) const NO_CREDENTIALS: [&str; 3] =
+    ["CredentialsProviderError", "NoCredentialsError", "PartialCredentialsError"];
 
 fn classify(error: &Json) -> TableError {
     let text = |name: &str| error[name].as_str().unwrap_or_default();

@@ -3,6 +3,8 @@
 use serde_json::{Value as Json, json};
 use webhook_serializer::{EntityKey, InvalidRequest, LeaseError, protocol::table::InvalidKind};
 
+use crate::dynamo::NO_CREDENTIALS;
+
 pub(crate) fn event(is: &str, message: impl Into<String>) -> Json {
     json!({ "is": is, "message": message.into() })
 }
@@ -59,7 +61,18 @@ pub(crate) fn refused(request: &InvalidRequest, table: &str) -> Json {
             );
             return event("missing_table", message);
         }
+        InvalidKind::Request if request.message.contains("does not match the schema") => {
+            let reason = request.message.trim_end_matches('.');
+            let advice = "check its name (ENTITIES_TABLE names the deployment's entities table)";
+            return event(
+                "refused",
+                format!("the table {table}, or another one that is written to, has another key ({reason}): {advice}"),
+            );
+        }
         InvalidKind::Permission => ("denied", RIGHTS),
+        InvalidKind::Credentials if NO_CREDENTIALS.iter().any(|name| request.message.starts_with(name)) => {
+            ("denied", PROVIDE_CREDENTIALS)
+        }
         // Signatures carry the host's time, and DynamoDB refuses one that is minutes off.
         InvalidKind::Credentials if request.message.contains("ignature expired") => ("denied", SET_CLOCK),
         InvalidKind::Credentials if request.message.contains("ignature not yet current") => ("denied", SET_CLOCK),
@@ -69,5 +82,8 @@ pub(crate) fn refused(request: &InvalidRequest, table: &str) -> Json {
     };
     event(is, format!("{}: {advice}", request.message.trim_end_matches(['.', ':', ' '])))
 }
+
+const PROVIDE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (and sign in again with \
+                                   `aws sso login`), or give this host a role";
 
 const SET_CLOCK: &str = "this host's clock is wrong; set it, such as by NTP";

@@ -72,6 +72,9 @@ impl Client {
         if !(1..=3650).contains(&settings.retention_days) {
             return Err(format!("the retention of {} days is not from 1 to 3650", settings.retention_days));
         }
+        if let Some(url) = &settings.queue_url {
+            check_queue_url(url)?;
+        }
         let machine = Machine::default();
         Ok(Self {
             env: Env::new(machine.clone(), machine.clone()),
@@ -104,6 +107,17 @@ impl Client {
                 leases.waking(Waker::new(Arc::new(queue), self.env.clone()))
             }
         }
+    }
+}
+
+fn check_queue_url(url: &str) -> Result<(), String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest.and_then(|rest| rest.split_once('/')) {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => Ok(()),
+        _ => Err(format!(
+            "\"{url}\" is not the URL of a queue: set QUEUE_URL to the deployment's output QueueUrl, such as \
+             https://sqs.eu-central-1.amazonaws.com/123456789012/wake-ups"
+        )),
     }
 }
 
@@ -249,7 +263,7 @@ impl Session {
 
 async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, terms: Terms, start: Start) {
     if start.look {
-        return effects.emit(look(&leases, &key).await);
+        return effects.emit(look(&leases, &key, &table).await);
     }
     let Some(mut guard) = acquire(&effects, &leases, &table, &key, terms).await else { return };
     let lease = guard.lease();
@@ -342,9 +356,9 @@ async fn next_command(effects: &Effects, guard: &mut Guard, renew: bool) -> Resu
     if renew { guard.hold(effects.command()).await } else { Ok(effects.command().await) }
 }
 
-async fn look(leases: &Leases, key: &EntityKey) -> Json {
+async fn look(leases: &Leases, key: &EntityKey, table: &str) -> Json {
     match leases.look(key).await {
-        Err(error) => failure(&error, key, ""),
+        Err(error) => failure(&error, key, table),
         Ok(None) => json!({ "is": "seen", "held": false, "waiting": 0 }),
         Ok(Some(view)) => json!({
             "is": "seen",

@@ -137,6 +137,40 @@ fn silent_store_is_unreachable_and_denial_is_named() {
 }
 
 #[test]
+fn wrong_table_is_named() {
+    let world = World::new(0);
+    for (table, start) in
+        [("nowhere", json!({ "look": true })), ("totals", json!({ "look": true })), ("totals", json!({}))]
+    {
+        let elsewhere = Client::new(&json!({ "table": table }).to_string()).unwrap();
+        let (_, refused) = Host::acquire(&world, &elsewhere, &start);
+        let message = refused["message"].as_str().unwrap_or_default();
+        assert!(message.starts_with(&format!("the table {table}, or another one")), "{refused}");
+    }
+}
+
+#[test]
+fn absent_credentials_are_not_to_be_renewed() {
+    let world = World::new(0);
+    let client = world.client();
+    world.fault(Fault::NoCredentials);
+    let (_, absent) = Host::acquire(&world, &client, &without_wait());
+    assert_eq!(absent["is"], "denied");
+    assert!(absent["message"].as_str().unwrap().contains("set AWS_ACCESS_KEY_ID"), "{absent}");
+}
+
+#[test]
+fn settings_that_name_no_queue_are_refused() {
+    for url in ["", "nonsense", "https://queue", "https:///wake-ups", "sqs://queue/wake-ups", " https://queue/wake-ups"]
+    {
+        let refused = Client::new(&json!({ "table": "entities", "queueUrl": url }).to_string()).err();
+        let message = refused.unwrap_or_default();
+        assert!(message.starts_with(&format!("\"{url}\" is not the URL of a queue: set QUEUE_URL")), "{message}");
+    }
+    assert!(Client::new(r#"{"table":"entities","queueUrl":"http://127.0.0.1:1/0/wake-ups"}"#).is_ok());
+}
+
+#[test]
 fn wrong_clock_costs_one_request_once() {
     for skew in [-86_400_000, 86_400_000] {
         let world = World::new(skew);

@@ -3,6 +3,7 @@
 import type { TransactWriteItem } from "@aws-sdk/client-dynamodb";
 import { LeaseInvalid } from "./errors.js";
 import type { Machine } from "./machine.js";
+import type { Names } from "./options.js";
 import { tablesOf } from "./writes.js";
 
 /** When a job is due. All hosts must give the same schedule and zone. */
@@ -18,6 +19,9 @@ export interface JobOptions {
   /** Aborts the run's own signal. If the work then throws, the tick counts as crashed. */
   signal?: AbortSignal;
 }
+
+/** @internal */
+export const JOB_OPTIONS: Names<JobOptions> = { schedule: true, zone: true, onCrash: true, length: true, signal: true };
 
 /** The run of a tick. */
 export class JobRun {

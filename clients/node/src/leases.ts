@@ -4,8 +4,9 @@ import type { SQSClient } from "@aws-sdk/client-sqs";
 import { sender, type Send } from "./aws.js";
 import { CoreClient } from "./core.js";
 import { LeaseContended, LeaseInvalid } from "./errors.js";
-import { runJob, type JobOptions, type JobRun } from "./jobs.js";
+import { JOB_OPTIONS, runJob, type JobOptions, type JobRun } from "./jobs.js";
 import { Machine } from "./machine.js";
+import { misnamed, type Names } from "./options.js";
 import { tablesOf } from "./writes.js";
 
 /** How long a lease lasts, and how long to wait for it, in milliseconds. */
@@ -35,6 +36,18 @@ export interface LeasesOptions {
   /** How long rows of idle orders are kept. Must equal the deployment's retention. Default: 30. */
   retentionDays?: number;
 }
+
+const TERMS: Names<Terms & { renew?: boolean }> = { length: true, wait: true, within: true, signal: true, renew: true };
+
+const SETTINGS: Names<LeasesOptions> = {
+  table: true,
+  inboxTable: true,
+  queueUrl: true,
+  dynamodb: true,
+  sqs: true,
+  holder: true,
+  retentionDays: true,
+};
 
 /** What `lookup` has read. Only the condition of a write proves who has a lease. */
 export interface SeenLease {
@@ -102,7 +115,9 @@ export class Leases {
   readonly #sender: () => Promise<Send>;
   #send: Promise<Send> | undefined;
 
-  constructor({ table, inboxTable, queueUrl, dynamodb, sqs, holder = program(), retentionDays }: LeasesOptions) {
+  constructor(options: LeasesOptions) {
+    checkNames(options, SETTINGS);
+    const { table, inboxTable, queueUrl, dynamodb, sqs, holder = program(), retentionDays } = options;
     this.#core = new CoreClient({ table, inboxTable, queueUrl, holder, retentionDays });
     this.#sender = () => sender(dynamodb, sqs, queueUrl);
   }
@@ -189,6 +204,7 @@ export class Leases {
    * `work` throws after the options' signal was aborted, the tick counts as crashed, and `onCrash` decides.
    */
   async once<T>(name: string, options: JobOptions, work: (run: JobRun) => Promise<T> | T): Promise<T[]> {
+    checkNames(options, JOB_OPTIONS);
     const { schedule, zone, onCrash, length, signal } = options;
     const start = { job: name, schedule, zone, onCrash, leaseMs: millis("length", length) };
     const send = await (this.#send ??= this.#sender());
@@ -204,7 +220,9 @@ export class Leases {
     return { ...(filled as Omit<SeenLease, "until">), ...(until && { until: new Date(until) }) };
   }
 
-  async #granted(key: string, { length, wait, within, signal, renew = true }: Terms & { renew?: boolean }) {
+  async #granted(key: string, terms: Terms & { renew?: boolean }) {
+    checkNames(terms, TERMS);
+    const { length, wait, within, signal, renew = true } = terms;
     const start = {
       key,
       leaseMs: millis("length", length),
@@ -245,6 +263,11 @@ export class Leases {
 
 function program(): string {
   return basename(process.argv[1] ?? "node");
+}
+
+function checkNames<T>(given: T, names: Names<T>) {
+  const reason = misnamed(given, names);
+  if (reason !== undefined) throw new LeaseInvalid(reason);
 }
 
 /** Returns whole milliseconds, as the core takes them. */

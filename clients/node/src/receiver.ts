@@ -1,6 +1,7 @@
 // Receives what the handler `forward` posts: verifies it, and applies each delivery once and in order.
 
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { misnamed, type Names } from "./options.js";
 import { deliveriesOf, keyOf, Refused, verify, type Delivery, type RequestHeaders } from "./signed.js";
 import type { Applied, Apply, Store } from "./stores.js";
 
@@ -36,6 +37,12 @@ export interface ReceiverOptions {
   onError?: (error: unknown) => void;
 }
 
+export interface ApplyOnceOptions<T> extends ReceiverOptions {
+  store: Store<T>;
+  /** Called for each delivery after the transaction. */
+  onApplied?: (delivery: Delivery, outcome: Applied) => void;
+}
+
 interface Reply {
   status: number;
   headers: Record<string, string>;
@@ -54,15 +61,9 @@ export interface Receiver {
  * Returns a receiver that applies each delivery once, and refuses tokens older than the newest of their order. Write
  * through the store's transaction: what `apply` does elsewhere happens at least once.
  */
-export function applyOnce<T>(
-  options: ReceiverOptions & {
-    store: Store<T>;
-    /** Called for each delivery after the transaction. */
-    onApplied?: (delivery: Delivery, outcome: Applied) => void;
-  },
-  apply: Apply<T>,
-): Receiver {
-  return receiver(options, async (deliveries) => {
+export function applyOnce<T>(options: ApplyOnceOptions<T>, apply: Apply<T>): Receiver {
+  const names: Names<ApplyOnceOptions<T>> = { secret: true, onError: true, store: true, onApplied: true };
+  return receiver(options, names, async (deliveries) => {
     const outcomes = await options.store.once(deliveries, apply);
     deliveries.forEach((delivery, number) => options.onApplied?.(delivery, outcomes[number]!));
     return { status: 200, headers: {}, body: outcomes.join(", ") };
@@ -74,12 +75,18 @@ export function answerWith(
   options: ReceiverOptions,
   work: (deliveries: Delivery[]) => Promise<Answer> | Answer,
 ): Receiver {
-  return receiver(options, async (deliveries) => {
+  return receiver(options, { secret: true, onError: true }, async (deliveries) => {
     return { status: 200, headers: { "content-type": ANSWER }, body: JSON.stringify(await work(deliveries)) };
   });
 }
 
-function receiver(options: ReceiverOptions, answer: (deliveries: Delivery[]) => Promise<Reply>): Receiver {
+function receiver<O extends ReceiverOptions>(
+  options: O,
+  names: Names<O>,
+  answer: (deliveries: Delivery[]) => Promise<Reply>,
+): Receiver {
+  const reason = misnamed(options, names);
+  if (reason !== undefined) throw new TypeError(reason);
   const secrets = [options.secret].flat();
   if (secrets.length === 0 || secrets.some((secret) => !secret)) throw new TypeError("the receiver has no secret");
   secrets.forEach(keyOf);

@@ -60,6 +60,11 @@ class TestJobs(unittest.TestCase):
         with self.assertRaisesRegex(LeaseInvalid, "set INBOX_TABLE"):
             without.once("report", schedule="every minute")
 
+    def test_misspelt_term_is_named(self):
+        for leases in (self.leases, self.async_leases):
+            with self.assertRaisesRegex(TypeError, "'on_crsh'"):
+                leases.once(self.job, schedule="every minute", on_crsh="skip")
+
     def test_refused_writes_fail_the_tick(self):
         put_before = put(self.job)["Put"]
         client("dynamodb").put_item(TableName=put_before["TableName"], Item=put_before["Item"])

@@ -304,6 +304,8 @@ class TestRefusals(Local):
         ]:
             self.assert_invalid(text, self.leases.acquire, key, **terms)
         self.assert_invalid("ENTITIES_TABLE: is not set", Leases.from_env, {})
+        queue = {"ENTITIES_TABLE": "entities", "QUEUE_URL": "nonsense"}
+        self.assert_invalid('"nonsense" is not the URL of a queue: set QUEUE_URL', Leases.from_env, queue)
         days = {"ENTITIES_TABLE": "entities", "RETENTION_DAYS": "x"}
         self.assert_invalid('RETENTION_DAYS: "x" is not a whole number', Leases.from_env, days)
         self.assert_invalid("the retention of 0 days", Leases.from_env, {**days, "RETENTION_DAYS": "0"})
@@ -343,6 +345,9 @@ class TestRefusals(Local):
         with self.assertRaisesRegex(LeaseRefused, "nowhere.* does not exist") as caught:
             leases.acquire(self.key, wait=0)
         self.assertEqual(caught.exception.reason, "missing_table")
+        other = Leases(table=environment()["TOTALS_TABLE"], dynamodb=client("dynamodb"))
+        with self.assertRaisesRegex(LeaseRefused, "totals.* has another key .*: check its name"):
+            other.lookup(self.key)
 
         self.leases.acquire(self.key).release()
         client("dynamodb").update_item(
@@ -369,7 +374,7 @@ except LeaseRefused as error:
         self.addCleanup(environment().update, kept)
         environment()["AWS_EC2_METADATA_DISABLED"] = "true"
         with Program(program) as holder:
-            self.assertRegex(holder.line(), "denied NoCredentialsError: .*: renew the AWS credentials")
+            self.assertRegex(holder.line(), "denied NoCredentialsError: .*: set AWS_ACCESS_KEY_ID")
 
     def test_errors_can_be_pickled(self):
         until = datetime.now(timezone.utc)

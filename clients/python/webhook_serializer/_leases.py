@@ -152,15 +152,21 @@ class LeasesBase:
         return machine
 
     def _job(
-        self, name: str, **terms: Unpack[JobTerms]
+        self,
+        name: str,
+        *,
+        schedule: str,
+        zone: str | None = None,
+        on_crash: str = "again",
+        length: float = 30,
+        on_lost: object = None,
     ) -> Callable[[Callable[[LeaseError], None] | None], Machine]:
         """Checks a job. Returns what begins a call of it."""
-        length = terms.get("length", 30)
         start = {
             "job": name,
-            "schedule": terms["schedule"],
-            "zone": terms.get("zone"),
-            "onCrash": terms.get("on_crash", "again"),
+            "schedule": schedule,
+            "zone": zone,
+            "onCrash": on_crash,
             "leaseMs": _millis("length", length),
         }
         self._machine(start)

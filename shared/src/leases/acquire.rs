@@ -52,6 +52,10 @@ impl Leases {
     /// until it expires. If a worker has the lease, the worker is asked to yield after its current
     /// delivery. Several waiters get the lease in no particular order.
     ///
+    /// If the future is dropped, a request on its way may still be granted. Nobody releases that lease:
+    /// it ends after the length of `terms` (15 s by default), and other callers wait until then. The same
+    /// holds after [`LeaseError::Unreachable`]. Limit the time with [`Terms::within`] instead of dropping.
+    ///
     /// # Errors
     ///
     /// Returns an error if the lease was not granted: [`LeaseError::Contended`],

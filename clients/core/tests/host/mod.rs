@@ -27,6 +27,8 @@ pub enum Fault {
     Broken,
     Conflict,
     Denied,
+    /// The AWS SDK finds no credentials, and sends nothing.
+    NoCredentials,
     /// The request is refused, as one whose signature is too old.
     Expired,
     /// The request lands this long after it was sent, in milliseconds, and no reply arrives.
@@ -107,8 +109,10 @@ impl World {
     }
 
     pub fn client(&self) -> Client {
-        Client::new(r#"{"table":"entities","inboxTable":"inbox","queueUrl":"https://queue","holder":"a test"}"#)
-            .unwrap()
+        Client::new(
+            r#"{"table":"entities","inboxTable":"inbox","queueUrl":"https://queue/wake-ups","holder":"a test"}"#,
+        )
+        .unwrap()
     }
 
     pub fn fault(&self, fault: Fault) {
@@ -196,6 +200,7 @@ impl World {
                 let message = "Signature expired: 20260101T000000Z is now earlier than 20260101T001000Z";
                 json!({ "error": { "name": "InvalidSignatureException", "message": message, "status": 400 } })
             }
+            Some(Fault::NoCredentials) => return Some(refusal("CredentialsProviderError", 0)),
             Some(Fault::Denied) => refusal("AccessDeniedException", 400),
         };
         reply["date"] = ((START + self.passed.get()) / 1000 * 1000).into();
