@@ -56,7 +56,7 @@ pub enum AddressScope {
 /// What a source's handler needs: an endpoint, a function, or something that only the handler knows.
 ///
 /// Sources with the same destination share its outages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DestinationName {
     pub(crate) id: DestinationId,
     /// The name for people, without secrets.
@@ -228,6 +228,12 @@ fn is_known_private(host: &str) -> bool {
             let name = bare.trim_end_matches('.').to_ascii_lowercase();
             name == "localhost" || name.ends_with(".localhost")
         }
+    }
+}
+
+impl fmt::Debug for DestinationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DestinationName").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
