@@ -152,7 +152,7 @@ impl Search<'_> {
     }
 
     async fn row(&mut self, row: &Row) -> Result<()> {
-        if !self.find.source.as_deref().is_none_or(|source| row.text(a::SOURCE) == Some(source)) {
+        if self.find.source.as_deref().is_some_and(|source| row.text(a::SOURCE) != Some(source)) {
             return Ok(());
         }
         let Some(StoredDelivery { delivery, .. }) = self.operator.stored_in(row).await? else { return Ok(()) };
