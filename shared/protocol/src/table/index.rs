@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn index_takes_units_only_for_entries_that_change() {
-        let row = Row::new().with(a::ENTITY, "a/b").with(a::ITEM, "p#1").with(a::BODY, "x".repeat(3000));
+        let row = Row::new().with(a::ENTITY, "a/b").with(a::ITEM, "an item").with(a::BODY, "x".repeat(3000));
         let parked = row.clone().with(a::PARKED_AT, 5_u32).with(a::ERROR, "no");
         let units = |before: Option<&Row>, after: Option<&Row>| Index::Parked.write_units(before, after);
         assert_eq!((units(None, Some(&row)), units(Some(&row), Some(&row))), (0, 0));
