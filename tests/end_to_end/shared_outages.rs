@@ -193,8 +193,10 @@ async fn no_outage_is_read_or_written_without_one() {
     assert_eq!((world.applied().len(), requests.0.load(Relaxed)), (28, 0));
 }
 
+type IsWrite = fn(&Write) -> bool;
+
 /// The writes of an outage, by an attribute that only they change.
-const WRITES: [(&str, fn(&Write) -> bool); 4] = [
+const WRITES: [(&str, IsWrite); 4] = [
     ("report down", |write| sets(write, a::DESTINATION)),
     ("claim probe", |write| removes(write, a::FAILED_AT) && !removes(write, a::DOWN_SINCE)),
     ("report probe", |write| sets(write, a::ERROR) && !sets(write, a::DESTINATION)),
