@@ -38,7 +38,6 @@ mod repeats;
 mod restore;
 mod rewinds;
 mod senders;
-mod shared_outages;
 mod slices;
 mod stops;
 mod sweep;

@@ -6,7 +6,7 @@ use super::{
     Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, INVOKE, OnOutage, Topics,
     check::{RecipientIds, Templates, handler_table, positive, provider, recipients, secrets},
     deliver::{self, Deliver, Linger, Stale},
-    destination::{Destination, DestinationEntry, DestinationName},
+    destination::{Destination, DestinationEntry},
     invocation::{Function, FunctionEntry},
     provider::{AnyProvider, Registry},
     reference::{
@@ -204,7 +204,6 @@ pub struct Source {
     pub is_paused: bool,
     pub(super) forward: Option<Destination>,
     pub(super) invoke: Option<Function>,
-    destination: DestinationName,
 }
 
 impl Source {
@@ -228,8 +227,6 @@ impl Source {
             secrets: secrets(entry.secrets, provider.as_dyn())?,
             recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
         };
-        let forward = forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?;
-        let invoke = invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?;
         Ok(Self {
             #[cfg(any(test, feature = "verify"))]
             usable: credentials.usable(),
@@ -249,17 +246,11 @@ impl Source {
             linger,
             stale: entry.stale,
             is_paused: entry.paused,
-            destination: DestinationName::of(&name, forward.as_ref(), invoke.as_ref()),
-            forward,
-            invoke,
+            forward: forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?,
+            invoke: invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?,
             name,
             provider_name: entry.provider,
             provider,
         })
-    }
-
-    /// Returns what the source's handler needs. Sources with the same destination share its outages.
-    pub fn destination(&self) -> &DestinationName {
-        &self.destination
     }
 }

@@ -55,8 +55,7 @@ operations! {
         LogAction "log", LogOutcome "log result";
     @elsewhere:
         DefineJob "define job", RequestRun "request run", StartTick "start tick", TakeOverTick "take tick over",
-        CompleteTick "complete tick", GiveUpTick "give tick up", YieldToDeliveries, RecordFindings,
-        ReportDown "report down", ClaimProbe "claim probe", ReportProbe "report probe", ReportUp "report up";
+        CompleteTick "complete tick", GiveUpTick "give tick up", YieldToDeliveries, RecordFindings;
 }
 
 impl OperationKind {
