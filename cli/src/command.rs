@@ -95,7 +95,7 @@ fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'sta
 const FOOTER: &str = "\
 To begin: `serializer local --demo` plays a demonstration, `serializer local` serves on this machine.
 With --local, the other commands use that local run; with --stack NAME, they use a stack in AWS: docs/operating.md.
-SERIALIZER_LOCAL=URL stands for --local=URL.";
+SERIALIZER_LOCAL=URL replaces --local=URL.";
 
 fn grouped() -> clap::Command {
     let command = Arguments::command().subcommands(VERBS.iter().filter_map(|verb| verb.command()));

@@ -39,7 +39,7 @@ pub enum Language {
 #[derive(Debug)]
 pub struct Starter {
     pub files: Vec<StarterFile>,
-    /// The keys under which each source's sample events are stored.
+    /// The orders' keys of each source's sample events.
     pub keys: BTreeMap<String, Vec<String>>,
     pub sources: Sources,
     /// The shell lines of the Procfile, each with its process's name.

@@ -199,7 +199,7 @@ impl Source {
 
     /// Returns the secrets with white space around them, as numbers counted from 1. They are probably mistakes.
     pub fn spaced_secrets(&self) -> Vec<usize> {
-        // White space around a PEM block is no part of its key.
+        // The key in a PEM block does not include the white space around the block.
         let is_spaced = |text: &str| text.trim() != text && !text.trim_start().starts_with("-----BEGIN ");
         let is_spaced = |secret: &Secret| secret.text().is_some_and(is_spaced);
         (1..)

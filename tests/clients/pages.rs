@@ -62,7 +62,7 @@ async fn report_of_the_jobs_page_runs_once_a_tick() {
     assert!(row.text("total").is_some_and(|total| total.starts_with("the report of 20")), "{row:?}");
 }
 
-/// The checkout of docs/leases.md in a process of its own.
+/// The checkout of docs/leases.md as a separate process.
 struct Shop {
     _server: Child,
     port: u16,

@@ -57,15 +57,15 @@ pub enum ReadScope {
     Parked,
     /// The orders that are not settled, and the parked deliveries.
     All,
-    /// As [`All`](Self::All), and the settled orders.
+    /// [`All`](Self::All) and the settled orders.
     Everything,
-    /// As [`All`](Self::All), and the rows of all deliveries if that costs nothing to be asked for.
+    /// [`All`](Self::All) and, if this stays below [`FREE`], all deliveries.
     Rates,
-    /// As [`All`](Self::All), and the rows of all deliveries.
+    /// [`All`](Self::All) and all deliveries.
     Deliveries,
 }
 
-/// Whether the operator is asked before a survey reads more than [`FREE`].
+/// The behaviour of a survey before it reads more than [`FREE`]: it asks the operator, or stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beyond {
     Ask,

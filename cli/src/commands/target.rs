@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
-use clap::{Args, builder::ArgPredicate};
+use clap::Args;
 use console::style;
 use serializer::{
     local::sender::Sender,
@@ -32,16 +32,7 @@ use webhook_serializer::{
 pub struct Target {
     /// Use the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or set
     /// SERIALIZER_LOCAL to the URL
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = LOCAL,
-        value_name = "URL",
-        default_value = local_of_environment(),
-        default_value_ifs = [("stack", ArgPredicate::IsPresent, None::<&str>)],
-        hide_default_value = true
-    )]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
     local: Option<String>,
     /// Use this stack in AWS; its outputs name tables, queue and sources
     #[arg(long, value_name = "NAME", conflicts_with = "local")]
@@ -102,7 +93,8 @@ impl Target {
     pub async fn connect(&self) -> Result<Deployment> {
         let env = Env::system();
         let mut stack = None;
-        let (account, environment) = match (&self.local, &self.stack) {
+        let DeploymentName { local, stack: stack_name, .. } = self.deployment_name();
+        let (account, environment) = match (local, stack_name) {
             (Some(url), _) => {
                 let environment = environment_of(url).await?;
                 let named = |name: &str| {
@@ -124,18 +116,19 @@ impl Target {
                 (account_of(&self.who).await?, BTreeMap::new())
             }
         };
-        let is_named = self.local.is_some() || stack.is_some();
+        let is_named = local.is_some() || stack.is_some();
         let config = if is_named { self.named_by(&environment)? } else { self.config()? };
         let parts = Parts::connect(&account, &config, &env, None);
         let option = self.option();
-        let is_local = self.local.is_some();
+        let is_local = local.is_some();
         let retention = config.retention;
         Ok(Deployment { parts, config, retention, env, option, environment, account, stack, is_local })
     }
 
     fn option(&self) -> String {
-        let local = self.local.as_deref().map(local_option);
-        let stack = self.stack.as_deref().map(|name| format!(" --stack {}", quoted(name)));
+        let DeploymentName { local, stack, .. } = self.deployment_name();
+        let local = local.map(local_option);
+        let stack = stack.map(|name| format!(" --stack {}", quoted(name)));
         local.unwrap_or_else(|| stack.unwrap_or_default() + &self.who.option())
     }
 
@@ -159,8 +152,9 @@ impl Target {
     }
 
     fn named_by(&self, environment: &BTreeMap<String, String>) -> Result<StoreConfig> {
-        let deployment_name = self.stack.as_ref().map(|name| format!("the stack `{name}`"));
-        let deployment_name = self.local.clone().or(deployment_name).unwrap_or_default();
+        let DeploymentName { local, stack, .. } = self.deployment_name();
+        let stack = stack.map(|name| format!("the stack `{name}`"));
+        let deployment_name = local.map(str::to_owned).or(stack).unwrap_or_default();
         let named = |name: &str| {
             environment.get(name).cloned().with_context(|| format!("{deployment_name} gives no value for {name}"))
         };
@@ -179,11 +173,11 @@ impl Target {
     }
 
     pub fn deployment_name(&self) -> DeploymentName<'_> {
-        DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
+        DeploymentName::of(self.local.as_deref(), self.stack.as_deref(), &self.who)
     }
 
     pub fn name(&self) -> String {
-        match (&self.local, &self.entities_table) {
+        match (self.deployment_name().local, &self.entities_table) {
             (Some(url), _) => format!("the local run at {url}"),
             (None, Some(table)) => format!("the stack in AWS with the table {table}"),
             (None, None) => "a stack in AWS".to_owned(),
@@ -191,7 +185,16 @@ impl Target {
     }
 
     pub fn is_named(&self) -> bool {
-        self.local.is_some() || self.stack.is_some() || self.config().is_ok()
+        let DeploymentName { local, stack, .. } = self.deployment_name();
+        local.is_some() || stack.is_some() || self.config().is_ok()
+    }
+}
+
+impl<'a> DeploymentName<'a> {
+    /// Returns the deployment that the options name. Without such options, the variable SERIALIZER_LOCAL names it.
+    pub fn of(local: Option<&'a str>, stack: Option<&'a str>, who: &'a AwsOptions) -> Self {
+        let local = if stack.is_some() { local } else { local.or(local_of_environment()) };
+        Self { local, stack, who }
     }
 }
 

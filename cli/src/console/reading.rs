@@ -57,7 +57,7 @@ pub(super) struct StoreReading {
     pub(super) orders: Vec<EntityState>,
     pub(super) overview: Overview,
     pub(super) units: u64,
-    /// What was not read to the end, each with the estimated read units for all of it.
+    /// The tables and indexes that were not read to the end, each with the estimated read units for all of it.
     pub(super) unread: Vec<(&'static str, Estimate)>,
     /// True if all orders on hold are known, even if not all orders were read.
     pub(super) knows_held: bool,
@@ -295,8 +295,8 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Reads the rows of all deliveries. If the parked ones are known already, the others only tell by which sources
-    /// an order's deliveries wait, which a part of them cannot.
+    /// Reads all deliveries. If the parked ones are known already, this only adds the sources of each order's waiting
+    /// deliveries. A partial reading would give wrong numbers for them, so it is dropped.
     async fn deliveries(&mut self) -> Result<(), OperatorError> {
         let knows_parked = self.reading.overview.knows_parked;
         if knows_parked && !self.reading.unread.is_empty() {

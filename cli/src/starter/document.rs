@@ -70,7 +70,7 @@ fn sample_source(provider: &str) -> Table {
 
 struct Entity {
     templates: Vec<String>,
-    /// What the key is, for a comment of one line.
+    /// A description of the key, for a comment of one line.
     what: String,
 }
 

@@ -22,7 +22,7 @@ pub(super) struct StarterEvent {
     pub path: String,
     pub text: String,
     pub source: String,
-    /// The key under which the event is stored.
+    /// The key of the event's order.
     pub key: String,
 }
 

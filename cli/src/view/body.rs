@@ -89,7 +89,7 @@ impl BodyNode {
         pointer.split('/').skip(1).try_fold(self, |node, step| match node {
             BodyNode::Object(members) => {
                 let name = step.replace("~1", "/").replace("~0", "~");
-                // As for other readers of JSON, the last of several members with one name counts.
+                // If several members have this name, the last one counts, as in most JSON parsers.
                 members.iter().rfind(|(key, _)| *key == name).map(|(_, value)| value)
             }
             BodyNode::Array(items) => {

@@ -400,7 +400,7 @@ fn unknown_order_is_reported_with_similar_keys() {
     assert!(complained(&none).contains("lists orders") && !complained(&none).contains("Similar"), "{none:?}");
 }
 
-/// Promise: `SERIALIZER_LOCAL` stands for `--local` in each command, and in the commands that the output suggests.
+/// Promise: `SERIALIZER_LOCAL` replaces `--local` in each command, and in the commands that the output suggests.
 #[test]
 fn variable_stands_for_the_local_option() {
     let local = LocalProcess::with_order();

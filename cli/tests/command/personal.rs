@@ -1,16 +1,31 @@
 //! `find` and `export`: a customer's data, found by a value in the bodies, and printed.
 
-use std::process::Output;
+use std::{
+    io::Write,
+    process::{Output, Stdio},
+};
 
 use serde_json::Value;
 
 use crate::{
-    running::{LocalProcess, complained, printed},
+    running::{LocalProcess, complained, printed, serializer},
     trouble::{PARKED, Trouble},
 };
 
 fn lines(output: &Output) -> Vec<Value> {
     printed(output).lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
+}
+
+/// Runs a command with this standard input.
+fn piped(local: &LocalProcess, command: &[&str], input: &str) -> Output {
+    let mut child = serializer(&[command, &[&local.target]].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it can be run");
+    child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads its input");
+    child.wait_with_output().expect("it ends")
 }
 
 /// Promise: `find` finds waiting, settled and parked deliveries by a value in their bodies, and `export` prints them
@@ -29,6 +44,7 @@ fn customer_is_found_and_exported_from_all_stored_deliveries() {
     assert_eq!((&json["entity"], &json["source"]), (&PARKED.into(), &"shopify".into()));
     let exported = lines(&trouble.ran(&["export", PARKED]));
     let [delivery] = &*exported else { panic!("{exported:?}") };
+    assert_eq!(lines(&piped(&trouble.local, &["export"], &printed(&keys))), exported);
     assert_eq!((&delivery["parked"], &delivery["sequence"]), (&true.into(), &json["sequence"]));
     let body: Value = serde_json::from_str(delivery["body"].as_str().expect("a body")).expect("as it was sent");
     assert_eq!(body["id"], 450_789_469);
@@ -48,8 +64,9 @@ fn unusable_search_or_order_is_refused() {
         (&["find", ""][..], "there is no text to find"),
         (&["find", "a", "--field", "customer"], "--field customer is not a JSON pointer"),
         (&["export", "shopify/order/45078946"], "Similar keys: shopify/order/450789469"),
+        (&["export"], "name the orders"),
     ] {
-        let refused = local.ran(arguments);
+        let refused = piped(&local, arguments, "");
         assert!(complained(&refused).contains(expected) && !refused.status.success(), "{refused:?}");
     }
 }

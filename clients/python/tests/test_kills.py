@@ -24,7 +24,7 @@ from store import CONFIG
 SUITE = Path(__file__).parents[3] / "target/clients/suite/dist"
 SECRET = "whsec_Zm9yIHRoZSB0ZXN0IG9mIGtpbGxz"
 KEY = "dev-secret"
-ROUNDS = 20
+ROUNDS = 8
 
 COUNTER = """
 import os

@@ -27,7 +27,7 @@ pub struct Pass<'a> {
     read: ReadCost,
 }
 
-/// What a scan has not read yet.
+/// The rest of a scan.
 #[derive(Debug)]
 enum Rest {
     Table(TableName, Segment),

@@ -30,7 +30,7 @@ impl Operator {
             for row in &rows {
                 let Some(stored) = self.stored_in(row).await? else { continue };
                 let sequence = stored.delivery.sequence();
-                // A parked delivery may have two rows. Its parked copy is the one that keeps the body.
+                // A parked delivery may have two rows. The parked copy keeps the body for longer.
                 match found.get(&sequence) {
                     Some(held) if held.has_body && !stored.is_parked => {}
                     _ => _ = found.insert(sequence, stored),

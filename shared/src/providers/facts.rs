@@ -37,10 +37,10 @@ pub struct Reads {
     pub answer: Option<&'static str>,
 }
 
-/// Where events hold the id of the shop's order, by which several senders can share an inbox.
+/// The place of the shop's order id in events. Several senders can share an inbox by this id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShopOrder {
-    /// In no place that all events of an order have.
+    /// Not all events of an order have the id.
     Absent,
     /// The sender is the shop: the entity `order/ID` names its order.
     Own,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use serde_json::Value;
 use serializer::{
     output::{self, Table, counted, duration},
     say,
@@ -18,6 +19,7 @@ use webhook_serializer::{
         table::{Row, TableName},
     },
     providers::is_pointer,
+    time::Timestamp,
 };
 
 use crate::commands::{
@@ -38,7 +40,7 @@ const DELIVERIES: &str = "the deliveries";
                   Exit codes: 0 found, 1 nothing found or not everything read.\n\n\
                   Examples:\n  \
                   serializer find ada@example.com\n  \
-                  serializer find ada@example.com --keys | xargs serializer export > ada.jsonl\n  \
+                  serializer find ada@example.com --keys | serializer export > ada.jsonl\n  \
                   serializer find 450789469 --field /order_id --source shopify"
 )]
 pub struct Find {
@@ -63,8 +65,26 @@ pub struct Find {
     target: Target,
 }
 
-/// The deliveries that were found, each once, though a parked delivery may have two rows.
-type Found = BTreeMap<(EntityKey, Sequence), Delivery>;
+/// The deliveries that were found, without their bodies. A parked delivery may have two rows, but is here once.
+type Found = BTreeMap<(EntityKey, Sequence), Match>;
+
+struct Match {
+    source: String,
+    topic: String,
+    received_at: Timestamp,
+    json: Value,
+}
+
+impl From<&Delivery> for Match {
+    fn from(delivery: &Delivery) -> Self {
+        Self {
+            source: delivery.source().to_string(),
+            topic: delivery.topic().to_owned(),
+            received_at: delivery.received_at(),
+            json: delivery_json(delivery),
+        }
+    }
+}
 
 struct Search<'a> {
     find: &'a Find,
@@ -97,7 +117,7 @@ impl Find {
     fn print(&self, search: &Search<'_>, deployment: &Deployment) {
         let found = &search.found;
         if self.json {
-            found.values().for_each(|delivery| print_json(&delivery_json(delivery)));
+            found.values().for_each(|found| print_json(&found.json));
         } else if self.keys {
             let mut keys: Vec<&EntityKey> = found.keys().map(|(entity, _)| entity).collect();
             keys.dedup();
@@ -105,10 +125,9 @@ impl Find {
         } else {
             let now = deployment.env.now();
             let mut table = Table::new(&["order", ">delivery", "source", "topic", ">ago"]);
-            for ((entity, sequence), delivery) in found {
-                let ago = duration(now.since(delivery.received_at()));
-                let source = delivery.source().to_string();
-                table.row([entity.to_string(), marked(*sequence), source, delivery.topic().to_owned(), ago]);
+            for ((entity, sequence), Match { source, topic, received_at, .. }) in found {
+                let ago = duration(now.since(*received_at));
+                table.row([entity.to_string(), marked(*sequence), source.clone(), topic.clone(), ago]);
             }
             if !table.is_empty() {
                 output::print(table);
@@ -158,7 +177,7 @@ impl Search<'_> {
         let Some(StoredDelivery { delivery, .. }) = self.operator.stored_in(row).await? else { return Ok(()) };
         self.rows += 1;
         if self.searched.is_in(delivery.body()) {
-            self.found.insert((delivery.entity().clone(), delivery.sequence()), delivery);
+            self.found.insert((delivery.entity().clone(), delivery.sequence()), Match::from(&delivery));
         }
         Ok(())
     }

@@ -183,7 +183,7 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-/// Creates the file and its folder. If somebody else has created the file meanwhile, returns an error.
+/// Creates the file and its folder. Returns an error if the file exists.
 fn write_new(path: &Path, file: &StarterFile) -> Result<()> {
     let cannot = || format!("{} cannot be written", path.display());
     fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(cannot)?;

@@ -2,7 +2,7 @@
 
 use super::BodyNode;
 
-/// What to search bodies for.
+/// The value that bodies are searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Searched {
     text: String,

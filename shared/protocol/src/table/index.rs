@@ -95,7 +95,7 @@ impl Index {
 #[derive(Debug, Clone, PartialEq)]
 pub struct IndexScan {
     pub index: Index,
-    /// The reply's [`IndexPage::after`] from which the scan continues; `None` at the index's beginning.
+    /// The [`IndexPage::after`] of the page before. `None` for the first page.
     pub after: Option<Row>,
     pub limit: u32,
 }
@@ -105,7 +105,7 @@ pub struct IndexScan {
 pub struct IndexPage {
     /// The parts of rows that the index holds.
     pub rows: Vec<Row>,
-    /// The keys after which the scan continues; `None` at the index's end.
+    /// The place of the next page. `None` after the last page.
     pub after: Option<Row>,
 }
 

@@ -30,8 +30,8 @@ const ED25519: &[u8] = b"\x06\x03\x2b\x65\x70";
 const P256: &[u8] = b"\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
 
 impl PublicKeyKind {
-    /// Reads a key of this kind: in PEM, or its DER or its bare bytes in base64 or hexadecimal. A private key in PEM,
-    /// which samples and tests have, stands for its public key.
+    /// Reads a key of this kind. The secret is PEM, or the key's DER or bare bytes in base64 or hexadecimal. Samples and
+    /// tests have private keys in PEM. Of such a key, this returns the public key.
     pub(in crate::providers) fn read(self, secret: &Secret) -> Option<PublicKey> {
         let text = secret.text().map(str::trim);
         if let Some(pem) = text.filter(|text| text.starts_with("-----BEGIN ")) {

@@ -45,10 +45,10 @@ fn figures(survey: &Survey) -> Vec<(Option<SourceName>, SourceFigures)> {
     figures
 }
 
-/// Whether the rows of all deliveries were read, from which rates and lag are estimated.
+/// The state of the estimates of rates and lag, which need the rows of all deliveries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rates {
-    /// They were read, at least in part.
+    /// The rows were read, at least in part.
     Known,
     /// Not with the option --no-parked.
     LeftOut,

@@ -7,11 +7,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, builder::ArgPredicate};
+use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::samples,
-    output::{LOCAL, local_of_environment, local_option, quoted},
+    output::{LOCAL, local_option, quoted},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
 };
@@ -49,20 +49,7 @@ pub(super) struct DocumentLocation {
     document: DocumentOptions,
     /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or
     /// set SERIALIZER_LOCAL to the URL
-    #[arg(
-        long,
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = LOCAL,
-        value_name = "URL",
-        conflicts_with = "document",
-        default_value = local_of_environment(),
-        default_value_ifs = [
-            ("stack", ArgPredicate::IsPresent, None::<&str>),
-            ("document", ArgPredicate::IsPresent, None::<&str>),
-        ],
-        hide_default_value = true
-    )]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
     local: Option<String>,
     /// Use the document of this stack in AWS, which the stack's outputs name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]
@@ -77,13 +64,17 @@ impl DocumentLocation {
     }
 
     pub(super) fn deployment_name(&self) -> DeploymentName<'_> {
-        DeploymentName { local: self.local.as_deref(), stack: self.stack.as_deref(), who: &self.who }
+        match self.document.is_given() {
+            true => DeploymentName { local: None, stack: None, who: &self.who },
+            false => DeploymentName::of(self.local.as_deref(), self.stack.as_deref(), &self.who),
+        }
     }
 
     /// Returns the URL to which senders post, without the source's name at its end. Returns `None` if the URL is not
     /// known.
     pub(super) async fn webhooks(&self) -> Result<Option<String>> {
-        match (&self.local, &self.stack) {
+        let DeploymentName { local, stack, .. } = self.deployment_name();
+        match (local, stack) {
             (Some(url), _) => Ok(Some(format!("{url}/webhooks/"))),
             (None, Some(name)) => Ok(said_by_stack(name, &self.who).await?.1.remove("WEBHOOK_URL")),
             (None, None) => Ok(Environment.value("WEBHOOK_URL")),
@@ -96,10 +87,10 @@ impl DocumentLocation {
             (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
             (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
             (_, _, Some(arn)) => format!(" --sources-secret {}", quoted(arn)),
-            _ => match (&self.local, &self.stack) {
-                (Some(url), _) => local_option(url),
-                (None, stack) => {
-                    let stack = stack.as_deref().map(|name| format!(" --stack {}", quoted(name)));
+            _ => match self.deployment_name() {
+                DeploymentName { local: Some(url), .. } => local_option(url),
+                DeploymentName { stack, .. } => {
+                    let stack = stack.map(|name| format!(" --stack {}", quoted(name)));
                     stack.unwrap_or_default() + &self.who.option()
                 }
             },
@@ -108,6 +99,10 @@ impl DocumentLocation {
 }
 
 impl DocumentOptions {
+    fn is_given(&self) -> bool {
+        self.sources.is_some() || self.sources_parameter.is_some() || self.sources_secret.is_some()
+    }
+
     pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<DocumentPlace> {
         let origin = match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => SourcesOrigin::File(path.clone()),
