@@ -32,6 +32,7 @@ use webhook_serializer::{
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer},
+        sweep::mend_all,
     },
     functions::{
         ingest::{Ingest, keys::PublishedKeys},
@@ -148,6 +149,7 @@ impl LocalRun {
 
     async fn start_engines(options: LocalOptions, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
         let engines = Engines::start(options.data.as_deref()).await?;
+        mend_all(&engines.connect(&Env::system(), None).store).await?;
         let listener = TcpListener::bind(("127.0.0.1", options.port))
             .await
             .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;

@@ -21,7 +21,7 @@ use webhook_serializer::{
     protocol::{
         attempt::{FailureClass, Retries},
         delivery::{Envelope, PutPart},
-        entity::{EntityKey, FencingToken, Identity, Sequence},
+        entity::{EntityKey, FencingToken, Identity, Sequence, SourceName},
         inbox::{
             Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
             Settled, SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
@@ -34,12 +34,13 @@ use webhook_serializer::{
         maintain::{
             self, AdvancePosition, BegunRestore, Discard, ExpireAgain, ExtendRetention, ForceAcquired, Forget,
             KeepForever, ListJob, MarkRedrive, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart,
-            RestoreRecord, SweepTurn,
+            RestoreRecord, Round, SweepTurn,
         },
         operation::Operation,
         receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState, EventTimes, HolderInfo},
         table::{Index, Range, Row, Table, TableName, Transacted, Write, Written},
+        waits::SourceTag,
     },
     time::{Nonce, Timestamp},
 };
@@ -220,7 +221,8 @@ impl<'a> RandomCase<'a> {
         let seen = pick(&self.positions, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         let after = act.twist.is_multiple_of(2).then(|| format!("{}/o0", self.names.case));
         let turn = SweepTurn { number: u64::from(act.twist), after, due: now };
-        let to = Position { turn, nonce: self.nonce() };
+        let round = turn.number.is_multiple_of(2).then(|| Round { since: now, segments: 3 });
+        let to = Position { turn, nonce: self.nonce(), round };
         if self.run(&AdvancePosition { seen: seen.as_ref(), to: &to }).await? == Some(PositionAdvanced::Advanced) {
             self.positions.push(to);
         }

@@ -25,8 +25,8 @@
 use tests::{prelude::*, testbed::SOURCES};
 use webhook_serializer::protocol::{
     budget::{
-        BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES, TRICKLE_WRITES,
-        append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
+        BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, INDEX_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES,
+        TRICKLE_WRITES, append_writes, commit_drain_writes, drain_reads, drain_writes, group_drain_writes, park_writes,
     },
     state::LONGEST_LEASE,
 };
@@ -201,7 +201,7 @@ async fn failed_group_costs_as_much_as_one_failed_attempt() {
     scale.append_all(0..3).await;
     let fails = Slow(Duration::ZERO);
     let failed = scale.weigh_drain(fails).await;
-    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 1) });
+    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES + INDEX_WRITES, 2, drain_reads(1, Q, false), 1) });
 }
 
 fn trickling(scale: &Scale, more: u64, appends: Arc<Mutex<Vec<Reading>>>) -> impl Handler + use<> {
@@ -257,11 +257,11 @@ async fn repeat_costs_one_settle_and_no_handler_start() {
 }
 
 #[tokio::test]
-async fn failed_attempt_costs_two_writes_and_a_send() {
+async fn failed_attempt_costs_two_writes_an_index_entry_and_a_send() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let failed = scale.weigh_drain(failing()).await;
-    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES, 2, drain_reads(1, Q, false), 1) });
+    assert_eq!(failed, Reading { sends: 1, ..costs(FAILED_WRITES + INDEX_WRITES, 2, drain_reads(1, Q, false), 1) });
 }
 
 #[tokio::test]
@@ -340,18 +340,18 @@ async fn hand_over_costs_two_writes_and_a_send() {
 }
 
 #[tokio::test]
-async fn start_of_a_suspect_costs_one_extra_write() {
+async fn suspect_costs_two_extra_writes_and_an_index_entry() {
     let scale = Scale::start().await;
     scale.append("1").await;
     let past = scale.testbed.env().now().as_millis() - 2000;
     acquired_until(&scale, LeaseKind::Drain, Timestamp::from_millis(past)).await;
     let suspect = scale.weigh_drain(Done).await;
-    let as_usual = costs(drain_writes(1) + SUSPECT_WRITES, 3, drain_reads(1, Q, false), 1);
+    let as_usual = costs(drain_writes(1) + SUSPECT_WRITES + 2 * INDEX_WRITES, 3, drain_reads(1, Q, false), 1);
     assert_eq!(suspect, Reading { refusals: 1, ..as_usual });
 }
 
 #[tokio::test]
-async fn breaker_refusal_costs_two_writes_and_a_send() {
+async fn breaker_refusal_costs_two_writes_an_index_entry_and_a_send() {
     let mut scale = Scale::start().await;
     let drainer = scale.drainer(answering(|_, _| Outcome::unavailable("out")));
     for entity in ["test/b", "test/c", "test/d", "test/a"] {
@@ -362,7 +362,7 @@ async fn breaker_refusal_costs_two_writes_and_a_send() {
         }
     }
     let held_back = scale.weigh(scale.process(&drainer)).await;
-    assert_eq!(held_back, Reading { sends: 1, ..costs(BREAKER_WRITES, 2, drain_reads(1, Q, false), 1) });
+    assert_eq!(held_back, Reading { sends: 1, ..costs(BREAKER_WRITES + INDEX_WRITES, 2, drain_reads(1, Q, false), 1) });
     assert_eq!(scale.testbed.journal.runs().len(), 3, "it was not started");
 }
 

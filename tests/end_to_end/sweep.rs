@@ -1,5 +1,6 @@
 //! The sweep as deployed: a job of the scheduler. Each minute it continues where the last tick stopped.
 
+mod mending;
 mod rows;
 
 use tests::{

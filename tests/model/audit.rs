@@ -11,7 +11,7 @@ use crate::{
         Append, AppendStep, Draining, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, Violation,
         WorkerStep,
     },
-    store::{DecisionRef, ModelItem, ReceiptRef, delivery_at, view_of},
+    store::{DecisionRef, ModelItem, ReceiptRef, RowRef, delivery_at, view_of},
     without::ViolatedRule,
 };
 
@@ -25,6 +25,7 @@ pub const PENDING: &str = "`pending_since` is the age of the front";
 pub const HOLD: &str = "nothing starts on hold, and holds are as reported";
 pub const SKIPPED: &str = "a skip parks the delivery that the operator saw";
 pub const REWOUND: &str = "a rewind runs what was applied, once per request";
+pub const WAITS: &str = "`waits` tells what the row's error and block tell";
 pub const DECIDED_ONCE: &str = "a sequence is decided once";
 
 pub fn properties() -> Vec<Property<Protocol>> {
@@ -47,8 +48,14 @@ pub fn properties() -> Vec<Property<Protocol>> {
         always!(HOLD, |model, state| !state.is_violated(Violation::Hold) && state.is_hold_as_reported()),
         always!(SKIPPED, Skip),
         always!(REWOUND, Rewind),
+        always!(WAITS, |model, state| state.row.is_none_or(|row| are_waits_due(&row))),
         always!(DECIDED_ONCE, DecidedTwice),
     ]
+}
+
+fn are_waits_due(row: &RowRef) -> bool {
+    let view = view_of(row);
+    view.waits == view.due_waits()
 }
 
 impl Protocol {

@@ -4,7 +4,9 @@
 use webhook_serializer::sources::deliver::Deliver::UpTo;
 
 use crate::{
-    audit::{CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, REWOUND, SKIPPED},
+    audit::{
+        CHARGED, DECIDED_ONCE, EXCLUSION, HOLD, NO_LATE_EFFECT, NO_LOSS, ONCE, ORDER, PENDING, REWOUND, SKIPPED, WAITS,
+    },
     configurations::{model, one, repeated, two, with_repeat},
     protocol::Protocol,
     without::ViolatedRule,

@@ -22,6 +22,7 @@ use webhook_serializer::protocol::{
     receipt::Recent,
     state::{BlockReason, EntityState, HolderInfo, LeaseKind},
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
+    waits::SourceTag,
 };
 
 use crate::{
@@ -298,11 +299,13 @@ impl Execution {
                 let sequence = Sequence(sequence);
                 let lease = &*lease;
                 let error = "";
-                let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error };
+                let source = SourceTag::default();
+                let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error, source };
                 self.with(&fail, failed_reply)
             }
             Op::Block(lease, sequence, reason) => {
-                self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason }, failed_reply)
+                let source = SourceTag::default();
+                self.with(&Block { lease: &lease, sequence: Sequence(sequence), reason, source }, failed_reply)
             }
             Op::MarkStart(lease, sequence) => {
                 self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {

@@ -65,6 +65,11 @@ pub fn change_write(rule: ViolatedRule, write: &mut Write) {
                 changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::PENDING_SINCE));
             }
         }
+        ViolatedRule::SettleKeepsWaits if sets(write, a::HEAD) => {
+            if let Action::Update(changes) = &mut write.action {
+                changes.retain(|change| !matches!(change, Change::Remove(name) if name == a::WAITS));
+            }
+        }
         _ => {}
     }
 }
@@ -282,6 +287,9 @@ macro_rules! with_rules {
                 mutation 37 seed 3;
             RefusalBlocks "block an order at a delivery whose start a breaker refuses" mutation 38 seed 69;
             OwnClockDecides "decide about leases by the process's own clock" mutation 39 seed 0;
+            SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 40 seed 0
+                model WAITS in 11: "a settled order is listed as failing",
+                one {} may { failures: 1 };
             DoubtfulCommitFails "count a failed attempt if the reply of a commit was lost";
         }
     };

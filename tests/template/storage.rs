@@ -6,7 +6,7 @@ use webhook_serializer::{
     engine::deferred::LARGEST_MESSAGE,
     protocol::{
         format::attribute,
-        table::{Index, TableName},
+        table::{Index, SortKind, TableName},
     },
 };
 
@@ -26,7 +26,10 @@ fn tables_match_code_and_outlive_the_stack() {
         assert_eq!(at("Properties KeySchema"), schema);
         let held: Vec<Value> = indexes::of(&owner).map(index).collect();
         assert_eq!(at("Properties GlobalSecondaryIndexes"), Value::Array(held));
-        let sorted = indexes::of(&owner).map(|index| (index.sort(), "N"));
+        let sorted = indexes::of(&owner).map(|index| match index.sort_kind() {
+            SortKind::Number => (index.sort(), "N"),
+            SortKind::Bytes => (index.sort(), "B"),
+        });
         let defined = keys.iter().map(|key| (*key, "S")).chain(sorted);
         let defined: Value =
             defined.map(|(name, kind)| json!({ "AttributeName": name, "AttributeType": kind })).collect();

@@ -11,7 +11,7 @@ use aws_sdk_dynamodb::{
 };
 use webhook_serializer::protocol::{
     format::attribute as a,
-    table::{Index, TableName},
+    table::{Index, SortKind, TableName},
 };
 
 /// Returns the indexes of a table.
@@ -21,7 +21,11 @@ pub fn of(table: &TableName) -> impl Iterator<Item = Index> {
 
 /// Returns the definition of the attribute that is an index's sort key. The partition key is the table's.
 pub fn sort_definition(index: Index) -> Result<AttributeDefinition, BuildError> {
-    AttributeDefinition::builder().attribute_name(index.sort()).attribute_type(ScalarAttributeType::N).build()
+    let kind = match index.sort_kind() {
+        SortKind::Number => ScalarAttributeType::N,
+        SortKind::Bytes => ScalarAttributeType::B,
+    };
+    AttributeDefinition::builder().attribute_name(index.sort()).attribute_type(kind).build()
 }
 
 fn schema(index: Index) -> Result<Vec<KeySchemaElement>, BuildError> {

@@ -45,7 +45,8 @@ pub const fn commit_drain_writes(k: u64, w: u64) -> u64 {
     1 + k * commit_writes(w)
 }
 
-/// Write units of a failed attempt: an acquire and a fail.
+/// Write units of a failed attempt: an acquire and a fail. The first failure of a delivery also takes [`INDEX_WRITES`],
+/// and so does the settle of a failed delivery.
 pub const FAILED_WRITES: u64 = 2;
 
 /// Returns the write units of a drain that parks one delivery. Parking writes a copy of the

@@ -14,7 +14,7 @@
 //! | [`table`] | rows, writes as values, and the trait that a store implements |
 //! | [`mod@format`], [`keys`] | attributes, the row format's version, row keys |
 //! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
-//! | [`hold`], [`trace`] | an entity's hold; a delivery's trace |
+//! | [`hold`], [`waits`], [`trace`] | an entity's hold, and why its first delivery waits; a delivery's trace |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`expression`] | writes as DynamoDB's expressions |
@@ -48,3 +48,4 @@ pub mod table;
 pub mod tick;
 pub mod time;
 pub mod trace;
+pub mod waits;

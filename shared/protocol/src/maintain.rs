@@ -5,6 +5,7 @@ mod act;
 mod erase;
 mod hold;
 mod listing;
+mod mend;
 mod parked;
 mod position;
 mod restore;
@@ -14,6 +15,7 @@ pub use act::*;
 pub use erase::*;
 pub use hold::*;
 pub use listing::*;
+pub use mend::*;
 pub use parked::*;
 pub use position::*;
 pub use restore::*;
@@ -105,11 +107,11 @@ mod tests {
         assert!(matches!(twice(&table, &Forget::of(&seen, NOW)), Written::Landed(_)));
 
         let turn = SweepTurn::first(NOW);
-        let first = Position { turn: turn.clone(), nonce: nonce(1) };
+        let first = Position { turn: turn.clone(), nonce: nonce(1), round: None };
         assert!(matches!(twice(&table, &AdvancePosition { seen: None, to: &first }), Written::Refused(_)));
-        let next = Position { turn: turn.finished(NOW), nonce: nonce(2) };
+        let next = Position { turn: turn.finished(NOW), nonce: nonce(2), round: None };
         assert!(matches!(twice(&table, &AdvancePosition { seen: Some(&first), to: &next }), Written::Refused(_)));
-        let other = Position { turn, nonce: nonce(3) };
+        let other = Position { turn, nonce: nonce(3), round: None };
         assert_eq!(done(&table, &AdvancePosition { seen: Some(&first), to: &other }).0, PositionAdvanced::Elsewhere);
 
         twice(&table, &ListJob { job: "report" });

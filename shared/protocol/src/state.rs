@@ -12,6 +12,7 @@ use super::{
     hold::Hold,
     receipt::Recent,
     table::Row,
+    waits::{SourceTag, Waits},
 };
 use crate::time::{CLOCKS_APART, Nonce, Timestamp};
 
@@ -193,6 +194,8 @@ pub struct EntityState {
     /// A lower bound for the claim times of all sequences that are not settled.
     pub pending_since: Option<Timestamp>,
     pub blocked: Option<BlockReason>,
+    /// Set exactly if `last_error` or `blocked` is, except in rows of an older version.
+    pub waits: Option<Waits>,
     pub hold: Hold,
     /// The time until which drains yield to an exclusive waiter.
     pub yield_until: Option<Timestamp>,
@@ -207,7 +210,7 @@ pub struct EntityState {
 }
 
 /// The longest `last_error`, in bytes, of a row that is full of receipts.
-pub const LAST_ERROR_BYTES: usize = 64;
+pub const LAST_ERROR_BYTES: usize = 51;
 
 /// The longest `last_error` of any row, in bytes.
 pub const LONGEST_LAST_ERROR: usize = 200;
@@ -217,6 +220,9 @@ pub const HOLDER_VANISHED: &str = "holder vanished";
 
 /// The value of `last_error` if a delivery inherits the waits of the delivery before it.
 pub(crate) const CARRIED_OVER: &str = "the previous delivery did not reach the destination";
+
+/// The value of `last_error` of a delivery that a breaker refused before its first start.
+pub const NOT_TRIED: &str = "not tried: other orders of its source fail or hang";
 
 pub const LARGEST_GROUP: u8 = 25;
 
@@ -287,6 +293,7 @@ impl EntityState {
                 None => None,
                 Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
             },
+            waits: row.bytes(a::WAITS).and_then(|bytes| Waits::from_stored(bytes)),
             hold: Hold::parse(row)?,
             yield_until: time(a::YIELD_UNTIL),
             turn_until: time(a::TURN_UNTIL),
@@ -299,6 +306,12 @@ impl EntityState {
     /// Later receipts may fill the same room, because the settle that adds them removes the error.
     pub fn error_bytes(&self) -> usize {
         (LAST_ERROR_BYTES + self.recent.free_bytes(&self.entity)).min(LONGEST_LAST_ERROR)
+    }
+
+    /// Returns the value that `waits` must have. The stored value tells the source.
+    pub fn due_waits(&self) -> Option<Waits> {
+        let source = self.waits.map_or_else(SourceTag::default, |waits| waits.source);
+        Waits::of(self.last_error.as_deref(), &self.retries, self.blocked, source)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -423,6 +436,7 @@ mod tests {
             // A free row has a time here, which is shorter than the lease that it lacks.
             .with(a::HANDOVER, 1_u32)
             .with(a::LAST_ERROR, "x".repeat(LAST_ERROR_BYTES))
+            .with(a::WAITS, Bytes::from_static(&[0; Waits::BYTES]))
             .with(a::PENDING_SINCE, 1_799_999_999_999_u64)
             .with(a::BLOCKED, BlockReason::Attempts.as_str())
             .with(a::HOLD, Value::N(-1_799_999_999_999))
@@ -461,7 +475,9 @@ mod tests {
             }
         }
         assert!(longest.contains(&LAST_ERROR_BYTES) && longest.contains(&LONGEST_LAST_ERROR));
-        assert!(CARRIED_OVER.len() <= LAST_ERROR_BYTES && HOLDER_VANISHED.len() <= LAST_ERROR_BYTES);
+        for fixed in [CARRIED_OVER, HOLDER_VANISHED, NOT_TRIED] {
+            assert!(fixed.len() <= LAST_ERROR_BYTES, "{} bytes: {fixed}", fixed.len());
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 
 use crate::native::Native;
 pub use error::{InvalidKind, InvalidRequest, TableError};
-pub use index::{Index, IndexPage, IndexScan};
+pub use index::{Index, IndexPage, IndexScan, SortKind};
 
 /// An attribute's name.
 pub type Attribute = Cow<'static, str>;

@@ -1,11 +1,14 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
-//! The sweep also extends the retention of deliveries that have waited long. It divides the table
-//! into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
+//! The sweep also extends the retention of deliveries that have waited long, and mends rows of an
+//! older version. It divides the table into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
 //! sweep reaches its limit of time or rows. Then the sweep stores its position, and the next sweep
 //! continues there. A row may be swept twice, for example after a crash.
 
 mod keep;
+mod mend;
+
+pub use mend::mend_all;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,7 +22,7 @@ use crate::{
         format::attribute as a,
         keys::sweep_position_range,
         lease::yields_until,
-        maintain::{AdvancePosition, Position, PositionAdvanced, SEGMENTS, SweepTurn},
+        maintain::{AdvancePosition, Position, PositionAdvanced, Round, SEGMENTS, SweepTurn},
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
     },
@@ -131,13 +134,13 @@ impl Sweeper {
     /// The sweep ends at the latest at `until`, by the monotonic clock, or at the limit of rows.
     /// The returned counts are valid even if the sweep failed.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
-        let mut sweep = Sweep { sweeper: self, until, waiting: 0, begun: false, swept: Swept::default() };
+        let mut sweep = Sweep { until, begun: false, ..Sweep::of(self) };
         let ended = sweep.take_turns(tick).await;
         (sweep.swept, ended)
     }
 
     pub async fn sweep_all(&self) -> Result<Swept, SweepError> {
-        let mut sweep = Sweep { sweeper: self, until: Duration::MAX, waiting: 0, begun: true, swept: Swept::default() };
+        let mut sweep = Sweep::of(self);
         sweep.look_at_the_queue().await?;
         let mut segment = Segment { number: 0, of: 1, after: None, limit: PAGE };
         loop {
@@ -164,13 +167,20 @@ struct Sweep<'a> {
     /// Set once the first row is done. An error in the first row does not stop the sweep: the same
     /// error may have stopped the previous sweep at this row, and would stop every later one.
     begun: bool,
+    /// The segments whose rows are mended.
+    round: Option<Round>,
     swept: Swept,
 }
 
-impl Sweep<'_> {
+impl<'a> Sweep<'a> {
+    fn of(sweeper: &'a Sweeper) -> Self {
+        Self { sweeper, until: Duration::MAX, waiting: 0, begun: true, round: None, swept: Swept::default() }
+    }
+
     async fn take_turns(&mut self, tick: Timestamp) -> Result<(), SweepError> {
         let mut seen = self.sweeper.position().await?;
         let mut turn = seen.as_ref().map_or_else(|| SweepTurn::first(tick), |seen| seen.turn.clone());
+        self.round = seen.as_ref().and_then(|seen| seen.round);
         if !turn.is_due(tick) {
             return Ok(());
         }
@@ -191,6 +201,7 @@ impl Sweep<'_> {
                 Ok(Some(after)) => turn.after = text_of(&after.partition.1),
                 Ok(None) => {
                     turn = turn.finished(tick);
+                    self.finish_segment(tick);
                     self.swept.segments += 1;
                 }
                 Err(SweepStop::Time) => break Ok(()),
@@ -199,6 +210,7 @@ impl Sweep<'_> {
                     // segment.
                     tracing::error!(%error, segment = segment.number, "the rest of this segment cannot be swept");
                     turn = turn.finished(tick);
+                    self.break_round();
                     break Err(error);
                 }
                 Err(SweepStop::Error(error)) => break Err(error),
@@ -221,7 +233,7 @@ impl Sweep<'_> {
         if seen.as_ref().is_some_and(|seen| seen.turn == *turn) {
             return Ok(PositionAdvanced::Advanced);
         }
-        let to = Position { turn: turn.clone(), nonce: store.env().nonce() };
+        let to = Position { turn: turn.clone(), nonce: store.env().nonce(), round: self.round };
         let moved = store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
         match moved {
             PositionAdvanced::Advanced => *seen = Some(to),
@@ -289,6 +301,11 @@ impl Sweep<'_> {
                 return Ok(());
             }
         };
+        if let Err(error) = mend::mend(store, &state).await {
+            self.break_round();
+            return Err(error.into());
+        }
+        let swept = &mut self.swept;
         let now = store.env().now();
         if !state.is_empty() && !state.is_stopped() {
             let waited = state.pending_since.map(|since| now.since(since)).unwrap_or_default();
@@ -358,6 +375,7 @@ mod tests {
             retries: Default::default(),
             pending_since: None,
             blocked: None,
+            waits: None,
             hold: crate::protocol::hold::Hold::default(),
             yield_until: None,
             turn_until: None,

@@ -40,7 +40,7 @@ operations! {
         Forget "erase", Remove "remove", MarkRedrive "mark redrive", Discard "discard", PutPart, RemovePart,
         KeepForever, ExpireAgain, ExtendRetention "extend TTL", AdvancePosition "advance sweep", ListJob,
         BeginRestore "begin restore", EndRestore "end restore", ForceAcquire "take by force",
-        AdvanceNumbers "advance numbers";
+        AdvanceNumbers "advance numbers", MendWaits "mend";
     append:
         Claim "claim", Put "put", Void "tombstone", Spill "write receipt", Park "park";
     lease:
@@ -179,6 +179,10 @@ impl RandomCase<'_> {
                 if let Some(ForceAcquired::Granted(lease, state)) = self.run(&seize).await? {
                     self.acquired(Some(Acquired::Granted(lease, state)))?;
                 }
+            }
+            OperationKind::MendWaits => {
+                let Some(seen) = state else { return Ok(()) };
+                self.run(&maintain::MendWaits { seen: &seen }).await?;
             }
             OperationKind::AdvanceNumbers => {
                 let Some(seen) = state else { return Ok(()) };
@@ -331,13 +335,15 @@ impl RandomCase<'_> {
                     one_by_one,
                     retry_at: purge_at,
                     error: &error,
+                    source: SourceTag::of(&SourceName::parse("shop").expect("a name")),
                 };
                 self.run(&fail).await?;
             }
             OperationKind::Block => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };
                 let reason = BlockReason::Expired;
-                self.run(&Block { lease: &lease, sequence: decision.first, reason }).await?;
+                self.run(&Block { lease: &lease, sequence: decision.first, reason, source: SourceTag::default() })
+                    .await?;
             }
             OperationKind::Commit => {
                 let (Some(lease), Some(decision)) = (lease, self.decision(act, state, now)) else { return Ok(()) };

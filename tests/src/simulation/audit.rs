@@ -65,6 +65,9 @@ pub fn final_audit(world: &SimulatedWorld) -> Vec<String> {
     let states = states(world);
     for (entity, state) in &states {
         let who = label(*entity);
+        if state.waits.is_some() != state.due_waits().is_some() {
+            mistakes.push(format!("{who}: `waits` is {:?}, but must be {:?}", state.waits, state.due_waits()));
+        }
         match &state.held {
             Some(held) if held.kind == LeaseKind::Drain => mistakes.push(format!("{who}: a drain lease is left")),
             _ => {}

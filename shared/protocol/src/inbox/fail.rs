@@ -4,13 +4,14 @@
 use crate::{
     attempt::Retries,
     entity::{EntityKey, FencingToken, Sequence},
-    format::{CorruptRow, attribute as a, readable, shortened},
+    format::{CorruptRow, attribute as a, readable},
     keys::entity_row,
     lease::{Lease, lease_ended, lease_removed},
     operation::{Operation, state_of, updated_state},
-    state::{BlockReason, EntityState, LONGEST_LAST_ERROR},
+    state::{BlockReason, EntityState},
     table::{Action, Change, Condition, Write, Written},
     time::Timestamp,
+    waits::{self, SourceTag},
 };
 
 /// Records that the handler of the delivery at `head + 1` starts next.
@@ -70,6 +71,8 @@ pub struct Fail<'a> {
     pub retry_at: Option<Timestamp>,
     /// The start's error. It must have at most [`EntityState::error_bytes`] bytes.
     pub error: &'a str,
+    /// The source of the delivery.
+    pub source: SourceTag,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,12 +100,13 @@ impl Operation for Fail<'_> {
         if let Some(last) = self.one_by_one {
             changes.push(Change::set(a::ONE_BY_ONE, last.0));
         }
-        changes.push(Change::set(a::LAST_ERROR, shortened(self.error, LONGEST_LAST_ERROR)));
-        changes.extend(match self.retry_at {
+        let blocked = self.retry_at.is_none().then_some(BlockReason::Attempts);
+        changes.extend(waits::failed(self.error, &self.retries, blocked, self.source));
+        match self.retry_at {
             // Until the next grant, only the retry's own wake-up counts.
-            Some(at) => [a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())),
-            None => [Change::set(a::BLOCKED, BlockReason::Attempts.as_str()), Change::remove(a::HANDOVER)],
-        });
+            Some(at) => changes.extend([a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis()))),
+            None => changes.push(Change::remove(a::HANDOVER)),
+        }
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
@@ -132,6 +136,8 @@ pub struct Block<'a> {
     pub lease: &'a Lease,
     pub sequence: Sequence,
     pub reason: BlockReason,
+    /// The source of the delivery; the default if it is not known.
+    pub source: SourceTag,
 }
 
 impl Operation for Block<'_> {
@@ -139,7 +145,7 @@ impl Operation for Block<'_> {
 
     fn write(&self) -> Write {
         let mut changes = lease_removed();
-        changes.push(Change::set(a::BLOCKED, self.reason.as_str()));
+        changes.extend(waits::blocked(self.reason, self.source));
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
@@ -185,9 +191,11 @@ impl Operation for Unblock<'_> {
                 Condition::equal(a::TOKEN, self.seen.0),
             ]),
             action: Action::Update(
-                [a::BLOCKED, a::ATTEMPTS, a::SUSPECT, a::STARTED, a::RETRY_AT, a::RETRIES, a::LAST_ERROR]
+                [a::ATTEMPTS, a::SUSPECT, a::STARTED, a::RETRY_AT]
                     .map(Change::remove)
-                    .to_vec(),
+                    .into_iter()
+                    .chain(waits::unblocked())
+                    .collect(),
             ),
         }
     }

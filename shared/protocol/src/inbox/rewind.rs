@@ -8,6 +8,7 @@ use crate::{
     state::EntityState,
     table::{Change, Condition, Write, Written},
     time::Timestamp,
+    waits,
 };
 
 /// Moves `head` back to just before the sequence `from`, under an exclusive lease, and ends a
@@ -42,9 +43,9 @@ impl Operation for Rewind<'_> {
     fn write(&self) -> Write {
         let before = self.from.previous();
         let since = self.seen.pending_since.map_or(self.since, |since| since.min(self.since));
-        let of_the_front =
-            [a::ATTEMPTS, a::RETRIES, a::SUSPECT, a::STARTED, a::RETRY_AT, a::LAST_ERROR, a::ONE_BY_ONE, a::BLOCKED];
+        let of_the_front = [a::ATTEMPTS, a::SUSPECT, a::STARTED, a::RETRY_AT, a::ONE_BY_ONE];
         let mut changes = of_the_front.map(Change::remove).to_vec();
+        changes.extend(waits::unblocked());
         changes.extend([
             Change::set(a::HEAD, before.0),
             Change::set(a::SPILLED, 1_u32),

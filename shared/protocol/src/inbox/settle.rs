@@ -13,6 +13,7 @@ use crate::{
     state::{ABOUT_TO, CARRIED_OVER, EntityState, EventTimes, Held, LONGEST_LEASE},
     table::{Change, Condition, Write, Written},
     time::Timestamp,
+    waits::{self, SourceTag, Waits},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,7 +90,7 @@ impl Decision {
     /// waits.
     pub(super) fn changes(&self, token: FencingToken) -> Vec<Change> {
         let mut changes = self.changes_but_retries(token);
-        changes.extend([a::RETRIES, a::LAST_ERROR].map(Change::remove));
+        changes.extend(waits::settled());
         changes
     }
 
@@ -148,6 +149,7 @@ impl Settle<'_> {
         after.one_by_one = after.one_by_one.filter(|_| !decision.ends_one_by_one);
         after.last_error = (decision.carried != Retries::default()).then(|| CARRIED_OVER.to_owned());
         after.retries = decision.carried;
+        after.waits = Waits::of(after.last_error.as_deref(), &after.retries, None, SourceTag::default());
         after.pending_since = decision.pending_since.or(before.pending_since);
         after.newest_event_time = if times.to_stored().is_some() { times.clone() } else { after.newest_event_time };
         after.handover = after.handover.or(self.hands_over.then_some(ABOUT_TO));
@@ -164,7 +166,8 @@ impl Operation for Settle<'_> {
             Some(carried) => {
                 let mut changes = self.decision.changes_but_retries(self.lease.token);
                 // The previous delivery's own error may be too long beside the new receipts.
-                changes.extend([Change::set(a::RETRIES, carried), Change::set(a::LAST_ERROR, CARRIED_OVER)]);
+                changes.push(Change::set(a::RETRIES, carried));
+                changes.extend(waits::failed(CARRIED_OVER, &self.decision.carried, None, SourceTag::default()));
                 changes
             }
         };

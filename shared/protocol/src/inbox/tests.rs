@@ -22,6 +22,7 @@ use crate::{
     state::{BlockReason, CARRIED_OVER, EntityState, EventTimes, LeaseKind, OVERDUE},
     table::{Row, Transacted, Written},
     time::Timestamp,
+    waits::SourceTag,
 };
 
 fn decision(state: &EntityState, lease: &Lease) -> Decision {
@@ -43,7 +44,8 @@ fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retrie
     let suspected = false;
     let one_by_one = None;
     let error = "out of order";
-    Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error }
+    let source = SourceTag::default();
+    Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error, source }
 }
 
 #[test]
@@ -192,7 +194,8 @@ fn token_and_attempts_show_whether_unanswered_fail_landed() {
 #[test]
 fn token_and_reason_show_whether_unanswered_block_landed() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
-    let block = Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired };
+    let block =
+        Block { lease: &lease, sequence: seen.next(), reason: BlockReason::Expired, source: SourceTag::default() };
     let own = after(&block, &row);
     assert_eq!(refused(&block, &own), Failed::Counted);
     let otherwise = own.clone().with(a::BLOCKED, BlockReason::Vanished.as_str());
@@ -272,7 +275,8 @@ proptest! {
             let sequence = state.next();
             let retries = Retries::default();
             let fail = Fail {
-                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error
+                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error,
+                source: SourceTag::default(),
             };
             landed(&fail, &mut row);
             (lease, state) = granted(landed(&request(LeaseKind::Drain, 11, NOW), &mut row));

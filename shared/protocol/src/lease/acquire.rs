@@ -8,6 +8,7 @@ use super::{
     numbers_if_absent, passed,
 };
 use crate::{
+    attempt::Retries,
     entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, readable},
     hold::not_on_hold,
@@ -16,6 +17,7 @@ use crate::{
     state::{EntityState, FARTHEST_EXPIRY, HOLDER_VANISHED, HolderInfo, LARGEST_GROUP, LONGEST_LEASE, LeaseKind},
     table::{Action, Change, Comparison, Condition, Write, Written},
     time::{Nonce, Timestamp},
+    waits::{self, SourceTag},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,10 +167,12 @@ impl TakeOver {
         }
         let one_more = |name: &'static str| Change::Add { attribute: name.into(), base: 0, by: 1 };
         let counted = if self.seen.is_started() { one_more(a::ATTEMPTS) } else { one_more(a::SUSPECT) };
-        let mut changes = vec![counted, Change::set(a::LAST_ERROR, HOLDER_VANISHED)];
+        // No other write changes the retries while the lease and its token remain.
+        let mut retries = self.seen.retries;
+        let mut changes = vec![counted];
         if self.seen.is_started() {
-            // No other write changes the retries while the lease and its token remain.
-            changes.extend(self.seen.retries.crashed().to_stored().map(|retries| Change::set(a::RETRIES, retries)));
+            retries = retries.crashed();
+            changes.extend(retries.to_stored().map(|retries| Change::set(a::RETRIES, retries)));
         }
         // The drain may have vanished with a group, and any delivery of the group may be the cause.
         let group = Sequence(self.seen.head.0 + u64::from(LARGEST_GROUP)).min(self.seen.tail);
@@ -177,8 +181,11 @@ impl TakeOver {
             // The attempts belong to the latest delivery, which was run in place of the next one.
             if self.seen.has_attempts_of_latest() && !self.seen.is_started() {
                 changes.extend([a::ATTEMPTS, a::RETRIES].map(Change::remove));
+                retries = Retries::default();
             }
         }
+        let source = self.seen.waits.map_or_else(SourceTag::default, |waits| waits.source);
+        changes.extend(waits::failed(HOLDER_VANISHED, &retries, None, source));
         changes
     }
 }
@@ -281,7 +288,7 @@ mod tests {
         ];
         for row in rows {
             let after = taken_over(&row, LeaseKind::Drain);
-            for name in [a::ATTEMPTS, a::SUSPECT, a::ONE_BY_ONE, a::LAST_ERROR] {
+            for name in [a::ATTEMPTS, a::SUSPECT, a::ONE_BY_ONE, a::LAST_ERROR, a::WAITS] {
                 assert_eq!(after.get(name), None, "{name} of {row:?}");
             }
         }

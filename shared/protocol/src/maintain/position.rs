@@ -60,23 +60,71 @@ impl SweepTurn {
     }
 }
 
+/// The time after which the writes of an older version have ended: a function's longest run, and a margin.
+const OLDER_WRITES_END: Duration = Duration::from_secs(20 * 60);
+
+/// The segments in which sweeps of this version have mended every row, one after the other.
+///
+/// An older version advances the position without mending, and does not know the round. So a round counts only with the
+/// position's own nonce.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Round {
+    /// The tick after which the round began.
+    pub since: Timestamp,
+    /// The number of mended segments, at most [`SEGMENTS`].
+    pub segments: u32,
+}
+
+impl Round {
+    pub fn begun(tick: Timestamp) -> Self {
+        Self { since: tick, segments: 0 }
+    }
+
+    /// Returns the round of a process that has mended all rows, and that alone writes the tables.
+    pub fn complete(now: Timestamp) -> Self {
+        Self { since: now, segments: SEGMENTS }
+    }
+
+    /// Returns the round after another segment. Segments count only once no older version writes any more.
+    #[must_use]
+    pub fn finished(self, tick: Timestamp) -> Self {
+        let counts = tick.since(self.since) >= OLDER_WRITES_END;
+        Self { segments: (self.segments + u32::from(counts)).min(SEGMENTS), ..self }
+    }
+
+    /// Returns whether every row has been mended, so that the index of waiting entities holds all that it must.
+    pub fn is_complete(&self) -> bool {
+        self.segments >= SEGMENTS
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
     pub turn: SweepTurn,
     pub nonce: Nonce,
+    /// `None` until a sweep of this version has finished a segment.
+    pub round: Option<Round>,
 }
 
 impl Position {
     pub fn parse(row: &Row) -> Result<Self, CorruptRow> {
         check_format(row)?;
         let number = |name| row.number(name).ok_or(CorruptRow::Attribute(name));
+        let nonce = row.text(a::NONCE).ok_or(CorruptRow::Attribute(a::NONCE))?;
+        let round = |since, segments| Round { since: Timestamp::from_millis(since), segments };
+        let segments = row.number(a::ROUND).and_then(|segments| u32::try_from(segments).ok());
         Ok(Self {
             turn: SweepTurn {
                 number: number(a::TURN)?,
                 after: row.text(a::AFTER).map(str::to_owned),
                 due: Timestamp::from_millis(number(a::DUE)?),
             },
-            nonce: Nonce::from_stored(row.text(a::NONCE).ok_or(CorruptRow::Attribute(a::NONCE))?),
+            nonce: Nonce::from_stored(nonce),
+            round: row
+                .number(a::ROUND_SINCE)
+                .zip(segments)
+                .filter(|_| row.text(a::ROUND_NONCE) == Some(nonce))
+                .map(|(since, segments)| round(since, segments)),
         })
     }
 }
@@ -95,11 +143,35 @@ pub enum PositionAdvanced {
     Elsewhere,
 }
 
+impl AdvancePosition<'_> {
+    fn changes(&self) -> Vec<Change> {
+        let Position { turn, nonce, round } = self.to;
+        let mut changes = vec![
+            Change::set(a::VERSION, FORMAT),
+            Change::set(a::TURN, turn.number),
+            match &turn.after {
+                Some(after) => Change::set(a::AFTER, after.as_str()),
+                None => Change::remove(a::AFTER),
+            },
+            Change::set(a::DUE, turn.due.as_millis()),
+            Change::set(a::NONCE, nonce.as_str()),
+        ];
+        match round {
+            Some(round) => changes.extend([
+                Change::set(a::ROUND, round.segments),
+                Change::set(a::ROUND_SINCE, round.since.as_millis()),
+                Change::set(a::ROUND_NONCE, nonce.as_str()),
+            ]),
+            None => changes.extend([a::ROUND, a::ROUND_SINCE, a::ROUND_NONCE].map(Change::remove)),
+        }
+        changes
+    }
+}
+
 impl Operation for AdvancePosition<'_> {
     type Outcome = PositionAdvanced;
 
     fn write(&self) -> Write {
-        let turn = &self.to.turn;
         Write {
             key: sweep_position_row(),
             // If another sweep has advanced the position, the nonce differs. So a sweep that was
@@ -108,16 +180,7 @@ impl Operation for AdvancePosition<'_> {
                 Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
                 None => Condition::absent(a::NONCE),
             },
-            action: Action::Update(vec![
-                Change::set(a::VERSION, FORMAT),
-                Change::set(a::TURN, turn.number),
-                match &turn.after {
-                    Some(after) => Change::set(a::AFTER, after.as_str()),
-                    None => Change::remove(a::AFTER),
-                },
-                Change::set(a::DUE, turn.due.as_millis()),
-                Change::set(a::NONCE, self.to.nonce.as_str()),
-            ]),
+            action: Action::Update(self.changes()),
         }
     }
 
@@ -185,15 +248,29 @@ mod tests {
     }
 
     #[test]
+    fn round_is_complete_an_hour_after_older_writes_have_ended() {
+        let mut round = Round::begun(TICK);
+        let turns = (1..).find(|minute| {
+            round = round.finished(TICK + *minute * TURN);
+            round.is_complete()
+        });
+        assert_eq!((turns, round.segments), (Some(79), SEGMENTS));
+        assert!(round.finished(TICK + 80 * TURN).is_complete() && Round::complete(TICK).is_complete());
+    }
+
+    #[test]
     fn sweep_position_is_read_as_written() {
         let turn = SweepTurn { number: 77, after: Some("shop/order/1".into()), due: TICK };
-        let position = Position { turn, nonce: Nonce::from_parts(TICK, 1) };
+        let round = Some(Round { since: TICK, segments: 7 });
+        let position = Position { turn, nonce: Nonce::from_parts(TICK, 1), round };
         let write = AdvancePosition { seen: None, to: &position }.write();
         let Action::Update(changes) = write.action else { panic!("an update") };
         let row = changes.into_iter().fold(write.key.to_row(), |row, change| match change {
             Change::Set(attribute, value) => row.with(attribute, value),
             _ => row,
         });
+        let of_older = row.clone().with(a::NONCE, Nonce::from_parts(TICK, 2).as_str());
+        assert_eq!(Position::parse(&of_older).unwrap().round, None, "an older version advanced it");
         assert_eq!(Position::parse(&row), Ok(position));
         let newer = row.with(a::VERSION, FORMAT + 1);
         assert_eq!(Position::parse(&newer), Err(CorruptRow::Newer(u64::from(FORMAT) + 1)));

@@ -18,6 +18,7 @@ use crate::{
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
     tick::{JobState, TickResult},
     time::{Nonce, Timestamp},
+    waits,
 };
 
 /// The least amount by which a row's new `head`, `tail` and `token` exceed all sequences and tokens
@@ -373,17 +374,15 @@ impl Operation for AdvanceNumbers<'_> {
             a::RECENT,
             a::ONE_BY_ONE,
             a::ATTEMPTS,
-            a::RETRIES,
             a::RETRY_AT,
             a::SUSPECT,
             a::STARTED,
-            a::LAST_ERROR,
             a::PENDING_SINCE,
-            a::BLOCKED,
             a::YIELD_UNTIL,
             a::TURN_UNTIL,
         ];
         changes.extend(of_the_front.map(Change::remove));
+        changes.extend(waits::unblocked());
         if seen.recent.iter().any(|receipt| receipt.spills().is_some()) {
             changes.push(Change::set(a::SPILLED, 1_u32));
         }

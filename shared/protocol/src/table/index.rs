@@ -15,17 +15,28 @@ pub enum Index {
     /// The entities that are or were on hold: their keys, and the number of the newest hold, which is negative once the
     /// hold has ended.
     Held,
+    /// The entities that are blocked or have an error, with what [`Waits`](crate::waits::Waits) tells, the error, and
+    /// the time since which they wait.
+    Waits,
+}
+
+/// The type of an index's sort key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SortKind {
+    Number,
+    Bytes,
 }
 
 impl Index {
-    /// All indexes. A table has at most one that earlier releases did not have, because DynamoDB adds one an update.
-    pub const ALL: [Index; 2] = [Index::Parked, Index::Held];
+    /// All indexes. DynamoDB adds one to a table an update: `held`, then `waits`.
+    pub const ALL: [Index; 3] = [Index::Parked, Index::Held, Index::Waits];
 
     /// Returns the index's name.
     pub const fn name(self) -> &'static str {
         match self {
             Index::Parked => "parked",
             Index::Held => "held",
+            Index::Waits => "waits",
         }
     }
 
@@ -33,15 +44,23 @@ impl Index {
     pub const fn table(self) -> TableName {
         match self {
             Index::Parked => TableName::Inbox,
-            Index::Held => TableName::Entities,
+            Index::Held | Index::Waits => TableName::Entities,
         }
     }
 
-    /// Returns the attribute that is the sort key, a number. Only rows with this attribute are in the index.
+    /// Returns the attribute that is the sort key. Only rows with this attribute are in the index.
     pub const fn sort(self) -> &'static str {
         match self {
             Index::Parked => a::PARKED_AT,
             Index::Held => a::HOLD,
+            Index::Waits => a::WAITS,
+        }
+    }
+
+    pub const fn sort_kind(self) -> SortKind {
+        match self {
+            Index::Parked | Index::Held => SortKind::Number,
+            Index::Waits => SortKind::Bytes,
         }
     }
 
@@ -64,6 +83,7 @@ impl Index {
                 a::PURGE_AT,
             ],
             Index::Held => &[],
+            Index::Waits => &[a::LAST_ERROR, a::PENDING_SINCE],
         }
     }
 

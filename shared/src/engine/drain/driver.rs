@@ -30,6 +30,7 @@ use crate::{
         receipt::{Recent, Settlement},
         state::{BlockReason, EntityState},
         table::TableError,
+        waits::SourceTag,
     },
     sources::SourceLookup,
     telemetry::{Event, RequeueReason},
@@ -357,11 +358,16 @@ impl<'a> Driver<'a> {
     }
 
     async fn block(&mut self, reason: BlockReason) -> Result<Flow, DrainError> {
-        let block = Block { lease: self.renewer.lease(), sequence: self.drain.state().next(), reason };
+        let source = self.source_tag();
+        let block = Block { lease: self.renewer.lease(), sequence: self.drain.state().next(), reason, source };
         match self.drainer.store.run(&block, PATIENCE).await? {
             Failed::Counted => self.blocked(reason, None),
             Failed::Lost => Err(DrainError::Lost),
         }
+    }
+
+    fn source_tag(&self) -> SourceTag {
+        self.drain.front().map_or_else(SourceTag::default, |front| SourceTag::of(front.unpacked.head().source()))
     }
 
     fn blocked(&self, reason: BlockReason, delivery: Option<&Delivery>) -> Result<Flow, DrainError> {

@@ -13,7 +13,7 @@ use serde_json::json;
 use serializer::{local::indexes, stack::api::Refusal};
 use webhook_serializer::protocol::{
     format::attribute as a,
-    table::{Index, TableName},
+    table::{Index, SortKind, TableName},
 };
 
 use super::finding::CheckFinding;
@@ -308,8 +308,9 @@ fn index_is_well(table: &str, described: &TableDescription, index: Index) -> Che
             format!(
                 "deploy this release; for tables that the stack did not create: `aws dynamodb update-table --table-name \
                  {table} --attribute-definitions AttributeName=entity,AttributeType=S \
-                 AttributeName={},AttributeType=N --global-secondary-index-updates '{create}'`",
-                index.sort()
+                 AttributeName={},AttributeType={} --global-secondary-index-updates '{create}'`",
+                index.sort(),
+                if index.sort_kind() == SortKind::Bytes { "B" } else { "N" },
             ),
         );
     };

@@ -92,6 +92,7 @@ impl Driver<'_> {
             one_by_one: *one_by_one,
             retry_at,
             error: &shortened(error, state.error_bytes()),
+            source: self.source_tag(),
         };
         match self.drainer.store.run(&fail, self.patience()).await? {
             Failed::Counted => Ok(()),

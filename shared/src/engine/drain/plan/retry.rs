@@ -10,6 +10,7 @@ use crate::{
         attempt::{FailureClass, LONGEST_ASKED, OnFailure, Retries},
         entity::Sequence,
         format::one_line,
+        state::NOT_TRIED,
     },
     sources::Source,
     time::Timestamp,
@@ -30,9 +31,6 @@ pub struct AnswerTiming {
     /// A random number from 0.0 to 1.0, for the jitter of the wait that follows.
     pub fraction: f64,
 }
-
-/// The error of a delivery that a breaker refused before its first start.
-pub(super) const NOT_TRIED: &str = "not tried: other orders of its source fail or hang";
 
 /// A start that did not settle its deliveries.
 struct Unsettled<'a> {

@@ -1,6 +1,7 @@
 //! Tests of the step after a start that did not settle its delivery.
 
-use super::{super::retry::NOT_TRIED, *};
+use super::*;
+use crate::protocol::state::NOT_TRIED;
 
 pub(super) fn crashed(times: u8) -> Retries {
     (0..times).fold(Retries::default(), |retries, _| retries.crashed())
