@@ -65,6 +65,22 @@ impl WakeUp {
     }
 }
 
+/// Checks that `url` has the form of a queue's URL.
+///
+/// # Errors
+///
+/// Returns a sentence that says what to set.
+pub fn check_url(url: &str) -> Result<(), String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest.and_then(|rest| rest.split_once('/')) {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => Ok(()),
+        _ => Err(format!(
+            "\"{url}\" is not the URL of a queue: set QUEUE_URL to the deployment's output QueueUrl, such as \
+             https://sqs.eu-central-1.amazonaws.com/123456789012/wake-ups"
+        )),
+    }
+}
+
 /// Returns `delay` as SQS takes it: in whole seconds, rounded up, at most [`LONGEST_DELAY`].
 pub fn delay_seconds(delay: Duration) -> u64 {
     let delay = delay.min(LONGEST_DELAY);
