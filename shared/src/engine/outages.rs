@@ -261,4 +261,7 @@ pub struct OutageWait {
     pub destination: DestinationId,
     /// The end of the wait, in milliseconds since 1970.
     pub until: Timestamp,
+    /// Whether the delivery's total wait includes this wait. The wait of a refused start counts nothing, unless the
+    /// delivery already waits for an unavailable destination.
+    pub is_counted: bool,
 }

@@ -15,7 +15,7 @@ impl Drainer {
     /// If the order goes on before its wait is over, its wait is ended, and the returned wake-up says so. `None`
     /// leaves the wake-up as it is.
     pub(super) async fn after_outage(&self, wake_up: &ReceivedWakeUp) -> Result<Option<ReceivedWakeUp>, Duration> {
-        let Some(OutageWait { destination, until }) = &wake_up.outage else { return Ok(None) };
+        let Some(OutageWait { destination, until, is_counted }) = &wake_up.outage else { return Ok(None) };
         if *until <= self.store.env().now() {
             return Ok(None);
         }
@@ -25,7 +25,9 @@ impl Drainer {
             return Err(delay);
         }
         let ended_wait = self.end_wait(wake_up).await.unwrap_or_default();
-        Ok(ended_wait.map(|ended| ReceivedWakeUp { ended_wait: Some(ended), ..wake_up.clone() }))
+        // After a wait that counts nothing, nothing is left of it to be taken off: the attempt is an ordinary one.
+        let counted = ended_wait.filter(|_| *is_counted);
+        Ok(counted.map(|ended| ReceivedWakeUp { ended_wait: Some(ended), ..wake_up.clone() }))
     }
 
     /// Ends the wait that `wake_up` belongs to, unless the order has gone on meanwhile.

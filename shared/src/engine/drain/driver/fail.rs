@@ -93,7 +93,9 @@ impl Driver<'_> {
         let look = outages.look_after(&outage);
         // An early start must not exceed the source's rate.
         let look = source.rate.map_or(look, |rate| look.max(rate.interval()));
-        Some((OutageWait { destination: source.destination().id.clone(), until: retry_at }, look))
+        let is_counted =
+            !is_refused || failure.retries.waits_for_destination() || self.drain.is_extra_attempt(self.now());
+        Some((OutageWait { destination: source.destination().id.clone(), until: retry_at, is_counted }, look))
     }
 
     pub(super) async fn give_up(&mut self, failure: &FailedRun) -> Result<Flow, DrainError> {
