@@ -55,6 +55,7 @@ impl fmt::Display for DestinationId {
 /// A destination that is down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
+    pub destination: DestinationId,
     /// The destination's name for people, without secrets.
     pub name: String,
     pub since: Timestamp,
@@ -87,6 +88,7 @@ impl Outage {
         let Some(since) = row.number(a::DOWN_SINCE) else { return Ok(None) };
         let text = |name| row.text(name).ok_or(CorruptRow::Attribute(name));
         Ok(Some(Self {
+            destination: DestinationId(text(a::ITEM)?.to_owned()),
             name: text(a::DESTINATION)?.to_owned(),
             since: Timestamp::from_millis(since),
             error: text(a::ERROR)?.to_owned(),
@@ -99,6 +101,11 @@ impl Outage {
                 _ => None,
             },
         }))
+    }
+
+    /// Returns the time from which the next probe may be claimed. `None` while a probe runs.
+    pub fn next_probe(&self) -> Option<Timestamp> {
+        self.failed.as_ref().map(|_| self.due)
     }
 
     /// Returns whether `entity` may claim the next probe at `now`.

@@ -75,6 +75,10 @@ impl DestinationName {
         Self { id, name }
     }
 
+    pub fn id(&self) -> &DestinationId {
+        &self.id
+    }
+
     /// Returns the destination's name for people, without secrets.
     pub fn name(&self) -> &str {
         &self.name
