@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::deferred::Deferred,
+    engine::{deferred::Deferred, outages::OutageWait},
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         table::InvalidKind,
@@ -38,6 +38,10 @@ pub struct WakeUp {
     /// [`Drain::after_wait`](crate::engine::drain::plan::Drain::after_wait).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_wait: Option<EndedWait>,
+    /// Set while the delivery in front waits for a destination that is down. Until the wait's end, the worker that
+    /// receives the wake-up only looks whether the outage is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<OutageWait>,
 }
 
 /// A wait for a delivery's next attempt that an operator has ended.
@@ -50,7 +54,7 @@ pub struct EndedWait {
 
 impl WakeUp {
     pub fn of(entity: &EntityKey) -> Self {
-        Self { entity: entity.clone(), token: None, gap: None, delay: None, ended_wait: None }
+        Self { entity: entity.clone(), token: None, gap: None, delay: None, ended_wait: None, outage: None }
     }
 
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
