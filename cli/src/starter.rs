@@ -2,6 +2,7 @@
 
 mod document;
 mod programs;
+mod relay;
 mod samples;
 
 use std::collections::BTreeMap;
@@ -86,6 +87,9 @@ pub fn starter(choices: &StarterChoices) -> Result<Starter> {
     let sources = Sources::parse(&text)?;
     let mut files = vec![StarterFile::new("sources.toml", text).with_secrets()];
     files.extend(programs::files(choices));
+    if relay::is_used(choices) {
+        files.extend(relay::files(choices, samples::order_id(&events, choices)));
+    }
     let processes = programs::processes(choices);
     let lines: String = processes.iter().map(|(name, line)| format!("{name}: {line}\n")).collect();
     files.push(StarterFile::new("Procfile", lines).with_secrets());

@@ -7,6 +7,7 @@ pub mod choice;
 mod discard;
 mod hold;
 mod plan;
+mod probe;
 pub mod redrive;
 mod report;
 mod resume;

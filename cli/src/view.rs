@@ -7,6 +7,7 @@ pub mod delivery;
 pub mod job;
 pub mod lanes;
 pub mod order_status;
+pub mod outage;
 pub mod overview;
 pub mod position;
 pub mod recording;

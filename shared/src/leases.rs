@@ -131,7 +131,7 @@ pub enum LeaseError {
     #[error("the store throttles")]
     Throttled,
     /// The store did not answer. The work was not started. If the lease was granted all the same,
-    /// it keeps other holders out until it expires.
+    /// [`Leases::acquire`] releases it as soon as it is seen.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
     /// The store did not answer the last write, which was a release or a commit. The work is done,

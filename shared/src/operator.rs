@@ -3,6 +3,7 @@
 mod acts;
 mod erase;
 mod hold;
+mod outages;
 mod pass;
 mod past;
 mod redrive;

@@ -35,7 +35,7 @@ async function crowd({ keys, times, folder }: { keys: string[]; times: number; f
       writeFileSync(last, String(token));
       await sleep(1);
       unlinkSync(inside);
-    });
+    }, { wait: 120_000 });
   }
   return { holds: times, overlaps, inversions };
 }

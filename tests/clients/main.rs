@@ -154,7 +154,7 @@ async fn request_that_cannot_succeed_names_the_remedy() {
     with_each(async |_, mut pair| {
         pair.proxy.plan("UpdateItem", Fault::Denied);
         pair.one.fails("denied", "acquire", "test/denied", without_wait()).await;
-        pair.one.fails("invalid", "acquire", "denied", without_wait()).await;
+        pair.one.fails("key_invalid", "acquire", "denied", without_wait()).await;
         pair.one.succeeds("acquire", "test/commit", json!({})).await;
         let elsewhere = json!({ "writes": [{ "Delete": { "TableName": "nowhere", "Key": { "a": { "S": "1" } } } }] });
         pair.one.fails("missing_table", "commit", "test/commit", elsewhere).await;
@@ -172,6 +172,8 @@ async fn typescript_forms_release_what_they_acquire() {
     assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], true);
     assert_eq!(one.succeeds("write", "test/using", writes("using")).await["value"], "written");
     one.fails("not_committed", "write", "test/using", writes("using")).await;
+    let message = one.fails("invalid", "write", "test/using", json!({})).await;
+    assert!(message.contains("the writes are undefined, not a list"), "{message}");
 
     two.succeeds("acquire", "test/using", without_wait()).await;
     assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], false);
@@ -238,11 +240,7 @@ async fn misspelt_option_in_javascript_is_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_of_a_given_up_request_is_released() {
-    with_each(async |language, mut pair| {
-        // Rust has no session that could go on.
-        if language == Language::Rust {
-            return;
-        }
+    with_each(async |_, mut pair| {
         pair.proxy.plan("UpdateItem", Fault::Late);
         pair.one.fails("unreachable", "acquire", "test/given-up", without_wait()).await;
         pair.two.succeeds("acquire", "test/given-up", json!({ "wait": 5000 })).await;

@@ -93,11 +93,17 @@ impl Shop {
         stream
     }
 
-    async fn checkout(&self, order: &str) -> (String, Value) {
+    /// Returns the status line and the body of an answer.
+    async fn answer(&self, order: &str) -> (String, String) {
         let mut answer = String::new();
         self.send(order).await.read_to_string(&mut answer).await.unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.lines().next().unwrap().to_owned(), serde_json::from_str(body).unwrap())
+        (head.lines().next().unwrap().to_owned(), body.to_owned())
+    }
+
+    async fn checkout(&self, order: &str) -> (String, Value) {
+        let (status, body) = self.answer(order).await;
+        (status, serde_json::from_str(&body).unwrap())
     }
 
     /// Returns the next error that the shop has logged, by its name.
@@ -139,7 +145,7 @@ async fn checkout_answers_each_failure_for_the_shopper() {
         let mut shop = Shop::open(name, &testbed, folder.path(), &[]).await;
         let bad = shop.checkout("%07").await;
         assert_eq!(bad, ("HTTP/1.1 400 Bad Request".into(), json!({ "error": "this is not an order" })), "{name}");
-        assert_eq!(shop.warning().await, "LeaseInvalid");
+        assert_eq!(shop.warning().await, "LeaseKeyInvalid");
 
         let order = EntityKey::parse("shop/order/2").unwrap();
         let held = leases(&testbed).acquire(&order, Terms::default()).await.unwrap();
@@ -155,5 +161,10 @@ async fn checkout_answers_each_failure_for_the_shopper() {
         let later = json!({ "error": "try again later" });
         assert_eq!(cut_off.checkout("3").await, ("HTTP/1.1 503 Service Unavailable".into(), later), "{name}");
         assert_eq!(cut_off.warning().await, "LeaseUnreachable");
+
+        // Express answers 500: the shopper is not at fault.
+        let mut misconfigured = Shop::open(name, &testbed, folder.path(), &[("AWS_REGION", "")]).await;
+        assert_eq!(misconfigured.answer("4").await.0, "HTTP/1.1 500 Internal Server Error", "{name}");
+        assert_eq!(misconfigured.warning().await, "LeaseInvalid");
     }
 }

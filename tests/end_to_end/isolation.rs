@@ -244,6 +244,8 @@ async fn open_breaker_admits_one_probe_at_a_time() {
         () = end => {}
     }
     let mut runs = world.journal.runs();
+    // The end of the test drops a handler that runs.
+    runs.retain(|run| run.ended < Duration::from_secs(600));
     runs.sort_by_key(|run| run.started);
     // The first batch started before the breaker opened.
     let probes = &runs[10..];

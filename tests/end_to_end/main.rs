@@ -38,6 +38,7 @@ mod repeats;
 mod restore;
 mod rewinds;
 mod senders;
+mod shared_outages;
 mod slices;
 mod stops;
 mod sweep;

@@ -8,6 +8,7 @@ mod pages;
 mod php;
 mod postgres;
 mod receiver;
+mod relay;
 mod server;
 mod starter;
 

@@ -286,6 +286,22 @@ async fn receiver_outlives_lost_database_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn unreachable_dynamodb_costs_no_attempt() {
+    for framework in PACKAGES {
+        let engines = Engines::start_with(None, QueueFaults::default()).await.expect("the engines start");
+        let database = Database::DynamoDb(engines);
+        let receiver = match database.receiver(framework).await {
+            Ok(receiver) => receiver,
+            Err(reason) => return not_run(&reason),
+        };
+        assert_eq!(post(&receiver, &delivery("1", "orders/create"), 7).await, Outcome::Done, "{framework}");
+        drop(database);
+        let unreachable = Outcome::unavailable("the endpoint answered 503: the database cannot be reached");
+        assert_eq!(post(&receiver, &delivery("2", "orders/paid"), 8).await, unreachable, "{framework}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn body_read_before_receiver_is_refused_with_remedy() {
     let express = "the body was parsed before the receiver, as express.json() does";
     let middleware = "the body was read before the receiver, as a middleware";

@@ -14,12 +14,12 @@ use crate::{
     sources,
 };
 
-const LANGUAGES: [Language; 2] = [Language::TypeScript, Language::Python];
+pub const LANGUAGES: [Language; 2] = [Language::TypeScript, Language::Python];
 
 /// Writes the files, and returns the shell line that starts the program beside the serializer.
-fn written(folder: &Path, language: Language, handler: StarterHandler) -> String {
+pub fn written(folder: &Path, language: Language, handler: StarterHandler, providers: &[&str]) -> String {
     let choices = StarterChoices {
-        providers: vec!["standard-webhooks".to_owned()],
+        providers: providers.iter().map(|&name| name.to_owned()).collect(),
         key: "shop".to_owned(),
         handler,
         language,
@@ -38,7 +38,7 @@ fn written(folder: &Path, language: Language, handler: StarterHandler) -> String
 }
 
 /// Returns a shell command with the language's program on its PATH and its package installed, or why it cannot be run.
-async fn shell(folder: &Path, language: Language, line: &str) -> Result<Command, String> {
+pub async fn shell(folder: &Path, language: Language, line: &str) -> Result<Command, String> {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("exec env {line}")]).current_dir(folder);
     let installed = match language {
@@ -68,7 +68,7 @@ async fn receivers_of_init_apply_deliveries() {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let url = format!("http://127.0.0.1:{port}/webhooks");
-        let line = written(folder.path(), language, StarterHandler::Forward { url });
+        let line = written(folder.path(), language, StarterHandler::Forward { url }, &["standard-webhooks"]);
         let receiver = match shell(folder.path(), language, &line).await {
             Ok(command) => PageReceiver::start(command, port).await,
             Err(reason) => {
@@ -88,7 +88,8 @@ async fn functions_of_init_apply_deliveries() {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let handler = StarterHandler::Invoke { function: "orders".to_owned(), qualifier: None };
-        let line = written(folder.path(), language, handler).replace("PORT=3001", &format!("PORT={port}"));
+        let line = written(folder.path(), language, handler, &["standard-webhooks"])
+            .replace("PORT=3001", &format!("PORT={port}"));
         let function = match shell(folder.path(), language, &line).await {
             Ok(command) => PageReceiver::start(command, port).await,
             Err(reason) => {

@@ -95,7 +95,9 @@ async fn crowd(leases: &Leases, command: &Command) -> Value {
         let number = fastrand::usize(..command.keys.len());
         let key = EntityKey::parse(&command.keys[number]).expect("a key");
         let (overlapped, inverted) = leases
-            .run(&key, Terms::default(), |lease| enter(&command.folder, number, lease.token().0))
+            .run(&key, Terms::default().wait(Duration::from_secs(120)), |lease| {
+                enter(&command.folder, number, lease.token().0)
+            })
             .await
             .expect("the lease is granted");
         overlaps += u64::from(overlapped);
@@ -163,7 +165,7 @@ async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Comma
     let key = match EntityKey::parse(&command.key) {
         Ok(key) => key,
         Err(_) if command.op == "crowd" => return crowd(leases, command).await,
-        Err(error) => return json!({ "error": "invalid", "message": error.to_string() }),
+        Err(error) => return json!({ "error": "key_invalid", "message": error.to_string() }),
     };
     let mut guard = || held.remove(&command.key).expect("acquired before");
     match command.op.as_str() {
@@ -203,7 +205,8 @@ async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Comma
     }
 }
 
-#[tokio::main(flavor = "current_thread")]
+// A second thread runs what the library spawns while this one reads.
+#[tokio::main(flavor = "multi_thread", worker_threads = 1)]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let leases = Leases::from_env().await?;
     let mut held = HashMap::new();

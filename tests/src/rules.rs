@@ -286,8 +286,11 @@ macro_rules! with_rules {
             RepeatsWithinAPeriod "recognise an equal body only within one retry period of its sender"
                 mutation 37 seed 3;
             RefusalBlocks "block an order at a delivery whose start a breaker refuses" mutation 38 seed 69;
+            ProbeUnclaimed "probe a destination although another process has claimed the probe" mutation 40 seed 1;
+            OutageOutlivesSuccess "a probe's success does not end the outage" mutation 41 seed 0;
+            OutageUnread "start handlers of a destination that is down for all processes" mutation 42 seed 0;
             OwnClockDecides "decide about leases by the process's own clock" mutation 39 seed 0;
-            SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 40 seed 0
+            SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 43 seed 0
                 model WAITS in 11: "a settled order is listed as failing",
                 one {} may { failures: 1 };
             DoubtfulCommitFails "count a failed attempt if the reply of a commit was lost";

@@ -14,11 +14,21 @@ fn assigned(text: &str) -> BTreeSet<&str> {
 /// CamelCase names in these texts that are not parameters.
 const OTHERS: &[&str] = &["Enabled", "PointInTimeRecoveryEnabled", "Stacks"];
 
+const PAGES_AND_SCRIPTS: [&str; 7] = [
+    ".ci/on-aws",
+    "docs/company.md",
+    "docs/data.md",
+    "docs/deploying.md",
+    "docs/operating.md",
+    "docs/runbooks/restore.md",
+    "templates/github/webhooks.yml",
+];
+
 #[test]
 fn pages_and_scripts_name_only_existing_parameters() {
     let templates = TEMPLATES.map(SamTemplate::read);
     let parameters: BTreeSet<String> = templates.iter().flat_map(|template| template.defaults().into_keys()).collect();
-    for path in ["docs/deploying.md", "docs/data.md", "docs/operating.md", "docs/runbooks/restore.md", ".ci/on-aws"] {
+    for path in PAGES_AND_SCRIPTS {
         let text = file(path);
         for name in assigned(&text).into_iter().filter(|name| !OTHERS.contains(name) && name.len() > 3) {
             let is_environment = name.chars().all(|sign| sign.is_uppercase() || sign.is_numeric());

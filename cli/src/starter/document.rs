@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write};
 use toml_edit::{DocumentMut, Item, Table, Value};
 use webhook_serializer::providers::{self, ShopOrder};
 
-use super::{StarterChoices, StarterHandler};
+use super::{StarterChoices, StarterHandler, relay};
 use crate::local::samples;
 
 const HEAD: &str = "\
@@ -17,13 +17,16 @@ const HEAD: &str = "\
 # replace. Keep the real secrets out of version control.
 ";
 
-const MARK: &str = "# REPLACE";
+pub(super) const MARK: &str = "# REPLACE";
 
 /// Returns the document. `keys` are the keys of each source's samples.
 pub(super) fn text(choices: &StarterChoices, keys: &BTreeMap<String, Vec<String>>) -> String {
     let mut text = HEAD.to_owned();
     for provider in &choices.providers {
         source(choices, provider, keys.get(provider).map_or(&[], Vec::as_slice), &mut text);
+    }
+    if relay::is_used(choices) {
+        relay::source(choices, &mut text);
     }
     text
 }
@@ -35,8 +38,8 @@ fn source(choices: &StarterChoices, provider: &str, keys: &[String], text: &mut 
     if let Some(rule) = providers::rule_of(provider) {
         let _ = writeln!(text, "# Secret: {}.", plain(rule.facts.secret).trim_end_matches('.'));
     }
-    if let Some(secret) = table.get("secrets").and_then(Item::as_array).and_then(|secrets| secrets.get(0)) {
-        let _ = writeln!(text, "secrets = [{}] {MARK}", secret.to_string().trim());
+    if let Some(secret) = sample_secret(provider) {
+        let _ = writeln!(text, "secrets = [{secret}] {MARK}");
     }
     for (name, what) in [("webhook_id", ""), ("client_id", ""), ("url", ": the URL that you register")] {
         if let Some(value) = field(name) {
@@ -66,6 +69,13 @@ fn sample_source(provider: &str) -> Table {
     let is_its = |source: &&Table| source.get("provider").and_then(Item::as_str) == Some(provider);
     let found = sources.iter().filter_map(|(_, source)| source.as_table()).find(is_its);
     found.cloned().expect("each provider has samples")
+}
+
+/// Returns the secret of the provider's samples, in quotes.
+pub(super) fn sample_secret(provider: &str) -> Option<String> {
+    let table = sample_source(provider);
+    let secret = table.get("secrets").and_then(Item::as_array)?.get(0)?;
+    Some(secret.to_string().trim().to_owned())
 }
 
 struct Entity {
@@ -104,6 +114,9 @@ fn entity(choices: &StarterChoices, provider: &str) -> Entity {
             templates: fields.iter().map(|field| format!("{key}/order/{{{field}}}")).chain([own()]).collect(),
             what: format!("{key}/order/ID, if you write the order's id into {}; otherwise its own", plain(to)),
         },
+        ShopOrder::Absent if relay::is_relayed(choices, provider) => {
+            Entity { templates: vec![own()], what: relay::key_comment() }
+        }
         ShopOrder::Absent => Entity {
             templates: vec![own()],
             what: "its own; its events do not name the shop's order (docs/one-order.md)".to_owned(),
@@ -111,7 +124,7 @@ fn entity(choices: &StarterChoices, provider: &str) -> Entity {
     }
 }
 
-fn handler(choices: &StarterChoices, text: &mut String) {
+pub(super) fn handler(choices: &StarterChoices, text: &mut String) {
     let _ = match &choices.handler {
         StarterHandler::Log => writeln!(text, "handler = \"log\""),
         StarterHandler::Forward { url } => {

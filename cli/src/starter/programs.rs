@@ -1,6 +1,6 @@
 //! Writes the receiver or function, and the lines that start it beside `serializer local`.
 
-use super::{Language, StarterChoices, StarterFile, StarterHandler, publishes_its_key};
+use super::{Language, StarterChoices, StarterFile, StarterHandler, publishes_its_key, relay};
 
 /// The port at which `serializer local` calls functions.
 const LAMBDA_PORT: u16 = 3001;
@@ -10,13 +10,14 @@ macro_rules! template {
         ($name, include_str!(concat!("templates/", $name)))
     };
 }
+pub(super) use template;
 
 const RECEIVER: [(&str, &str); 2] = [template!("receiver.mts"), template!("receiver.py")];
 const FUNCTION: [(&str, &str); 2] = [template!("function.mts"), template!("function.py")];
 const LOCAL_LAMBDA: [(&str, &str); 2] = [template!("local_lambda.mts"), template!("local_lambda.py")];
 
 impl Language {
-    fn of(self, [typescript, python]: [(&'static str, &'static str); 2]) -> (&'static str, &'static str) {
+    pub(super) fn of(self, [typescript, python]: [(&'static str, &'static str); 2]) -> (&'static str, &'static str) {
         match self {
             Self::TypeScript => typescript,
             Self::Python => python,
@@ -27,7 +28,7 @@ impl Language {
 pub(super) fn files(choices: &StarterChoices) -> Vec<StarterFile> {
     let file = |templates| {
         let (name, text) = choices.language.of(templates);
-        StarterFile::new(name, text)
+        StarterFile::new(name, relay::program(text, choices))
     };
     match &choices.handler {
         StarterHandler::Log => Vec::new(),
@@ -45,6 +46,7 @@ pub(super) fn processes(choices: &StarterChoices) -> Vec<(&'static str, String)>
     let keys = if choices.providers.iter().any(|name| publishes_its_key(name)) { " --development-keys" } else { "" };
     let mut processes = vec![("serializer", format!("{} local --sources sources.toml{keys}", choices.command))];
     let node = "node --experimental-strip-types";
+    let relayed = if relay::is_used(choices) { relay::variables() } else { String::new() };
     match (&choices.handler, choices.language) {
         (StarterHandler::Log, _) => {}
         (StarterHandler::Forward { url }, language) => {
@@ -53,7 +55,7 @@ pub(super) fn processes(choices: &StarterChoices) -> Vec<(&'static str, String)>
                     Language::TypeScript => format!("PORT={port} {node} receiver.mts"),
                     Language::Python => format!("python3 -m uvicorn receiver:app --port {port}"),
                 };
-                processes.push(("receiver", format!("SECRET={} {program}", choices.secret)));
+                processes.push(("receiver", format!("{relayed}SECRET={} {program}", choices.secret)));
             }
         }
         (StarterHandler::Invoke { .. }, language) => {
@@ -61,7 +63,7 @@ pub(super) fn processes(choices: &StarterChoices) -> Vec<(&'static str, String)>
                 Language::TypeScript => format!("{node} local_lambda.mts"),
                 Language::Python => "python3 local_lambda.py".to_owned(),
             };
-            processes.push(("function", format!("PORT={LAMBDA_PORT} {program}")));
+            processes.push(("function", format!("{relayed}PORT={LAMBDA_PORT} {program}")));
         }
     }
     processes
@@ -70,7 +72,7 @@ pub(super) fn processes(choices: &StarterChoices) -> Vec<(&'static str, String)>
 pub(super) fn install(choices: &StarterChoices) -> Option<&'static str> {
     let is_receiver = matches!(choices.handler, StarterHandler::Forward { .. });
     is_receiver.then_some(match choices.language {
-        Language::TypeScript => "npm install webhook-serializer",
+        Language::TypeScript => "npm install webhook-serializer express",
         Language::Python => "pip install webhook-serializer fastapi uvicorn",
     })
 }

@@ -63,6 +63,12 @@ pub(super) fn events(choices: &StarterChoices, sources: &Sources) -> Result<Vec<
     (1..).zip(chosen).map(event).collect()
 }
 
+/// Returns the id of the order that the samples share, or an empty text if they share none.
+pub(super) fn order_id<'a>(events: &'a [StarterEvent], choices: &StarterChoices) -> &'a str {
+    let order = format!("{}/order/", choices.key);
+    events.iter().find_map(|event| event.key.strip_prefix(&order)).unwrap_or_default()
+}
+
 /// Returns the sample for the source. Returns `None` if the sample is a ping, which is not stored, or names no entity.
 fn candidate(name: &str, event: &str, source: &Source, sources: &Sources) -> Result<Option<Candidate>> {
     let mut event: Value = serde_json::from_str(event)?;

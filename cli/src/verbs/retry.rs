@@ -15,8 +15,9 @@ pub static RETRY: Verb = Verb {
     description: "An extra attempt is made now. Attempts stay counted, and the next one is no later than it was.",
     subcommand: Some(VerbSubcommand::new::<Chosen<OptionalReason, OrderChoice>>(
         "Start the next attempt of failed deliveries now: one or many",
-        "Retry makes an extra attempt. If it fails, or the source is held back because others fail, the next \
-         attempt is no later than it was. Attempts stay counted: if the last one fails, the delivery is parked \
+        "Retry makes an extra attempt. If it fails, the next attempt is no later than it was. If the destination is \
+         down, one of the orders tries it as a probe, and the command waits for the result; the first success \
+         starts all waiting orders. Attempts stay counted: if the last one fails, the delivery is parked \
          or blocks its order. A blocked order continues with `resume`, which counts its attempts from zero.",
     )),
     is_final: false,

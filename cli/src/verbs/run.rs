@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use webhook_serializer::protocol::{entity::EntityKey, maintain::Reason};
 
-use super::{Effect, OperationTarget, Report, Verb, choice::DeliveryChoice, plan::OperationPlan};
+use super::{
+    Effect, OperationTarget, Report, Verb, choice::DeliveryChoice, plan::OperationPlan, probe::ProbeWatch, retry::RETRY,
+};
 use crate::{
     commands::{
         interrupt::Interrupt, print_json, setup::source::whereabouts, similar, survey::bar, target::Deployment,
@@ -153,6 +155,10 @@ impl OperationRequest {
             last = Some((target.order.clone(), report));
             !interrupt.came()
         };
+        let watch = match self.verb.is(&RETRY) && !json {
+            true => Some(ProbeWatch::of(targets, deployment).await?),
+            false => None,
+        };
         let ended = self.verb.run(&operator, targets, &mut report).await;
         bar.finish_and_clear();
         let left = targets.len() - done - nothing - refused;
@@ -160,6 +166,9 @@ impl OperationRequest {
             say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name, left + refused + left_out);
         }
         ended.with_context(|| format!("{done} done, {left} remain; run the same command again to continue"))?;
+        if let Some(watch) = watch.filter(|_| done > 0) {
+            watch.wait(deployment, interrupt).await?;
+        }
         if let Some((order, report)) = last.as_ref().filter(|_| is_one) {
             return finish(report, order, json, deployment).await;
         }

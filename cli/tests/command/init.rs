@@ -122,6 +122,25 @@ fn senders_of_one_order_share_its_key() {
             assert_eq!(keys[sender], ["shop/order/727"], "{sender}");
         }
         assert!(keys["shipstation-v1"][0].starts_with("shipstation-v1/batch/"), "{keys:?}");
+        assert!(written.sources().contains("\nentity = \"shop/order/{/data/orderNumber}\"\n"), "{}", written.sources());
+    }
+}
+
+#[test]
+fn relay_is_written_if_carrier_knows_the_orders_id() {
+    for (providers, handler, is_relayed) in [
+        (&["woocommerce", "shipstation-v1"][..], "forward", true),
+        (&["woocommerce", "shipstation-v1"], "invoke=orders", true),
+        (&["woocommerce", "shipstation-v1"], "log", false),
+        (&["shopify", "shipstation-v1"], "forward", false),
+        (&["woocommerce", "shipstation-v2"], "forward", false),
+        (&["shipstation-v1"], "forward", false),
+    ] {
+        let written = Written::with(providers, &["--handler", handler, "--language", "python"]);
+        let has = |name: &str| written.folder.path().join(name).exists();
+        let has_source = written.sources().contains("[sources.parcels]");
+        let found = [has("shipstation.py"), has("shipments.json"), has_source];
+        assert_eq!(found, [is_relayed; 3], "{providers:?} with {handler}");
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use webhook_serializer::{
     CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
-    engine::{store::Store, wake::Waker},
+    engine::{queue::check_url, store::Store, wake::Waker},
     leases::{KeyDisplay, UnansweredRequest},
     telemetry::{Event, Observer},
     time::Env,
@@ -73,7 +73,7 @@ impl Client {
             return Err(format!("the retention of {} days is not from 1 to 3650", settings.retention_days));
         }
         if let Some(url) = &settings.queue_url {
-            check_queue_url(url)?;
+            check_url(url)?;
         }
         let machine = Machine::default();
         Ok(Self {
@@ -107,17 +107,6 @@ impl Client {
                 leases.waking(Waker::new(Arc::new(queue), self.env.clone()))
             }
         }
-    }
-}
-
-fn check_queue_url(url: &str) -> Result<(), String> {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    match rest.and_then(|rest| rest.split_once('/')) {
-        Some((host, path)) if !host.is_empty() && !path.is_empty() => Ok(()),
-        _ => Err(format!(
-            "\"{url}\" is not the URL of a queue: set QUEUE_URL to the deployment's output QueueUrl, such as \
-             https://sqs.eu-central-1.amazonaws.com/123456789012/wake-ups"
-        )),
     }
 }
 
@@ -206,17 +195,27 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// Returns a sentence if the key, the terms or the job are invalid.
+    /// Returns a sentence if the terms or the job are invalid. An invalid key is the session's only event instead.
     pub fn new(client: &Client, start: &str) -> Result<Self, String> {
         let start: Json = serde_json::from_str(start).map_err(|error| error.to_string())?;
         let effects = Effects::default();
+        if !["job", "key"].iter().any(|name| start[name].is_string()) {
+            return Err("the key, or the job's name, is not a text".into());
+        }
         let task: BoxFuture<'static, ()> = if start.get("job").is_some() {
             Box::pin(job::session(client, &effects, start)?)
         } else {
             let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
-            let key = EntityKey::parse(&start.key).map_err(|error| error.to_string())?;
             let terms = start.terms()?;
-            Box::pin(run(effects.clone(), client.leases(&effects), client.table.clone(), key, terms, start))
+            match EntityKey::parse(&start.key) {
+                Ok(key) => {
+                    Box::pin(run(effects.clone(), client.leases(&effects), client.table.clone(), key, terms, start))
+                }
+                Err(error) => {
+                    effects.emit(failure::event("invalid_key", error.to_string()));
+                    Box::pin(std::future::ready(()))
+                }
+            }
         };
         Ok(Self { machine: client.machine.clone(), effects, task: Some(task) })
     }

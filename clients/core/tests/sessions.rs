@@ -199,10 +199,21 @@ fn look_shows_holder_and_end() {
 }
 
 #[test]
-fn invalid_settings_key_or_terms_are_refused() {
+fn invalid_key_is_the_only_event() {
+    let world = World::new(0);
+    for start in [json!({ "key": "order" }), json!({ "key": "order", "look": true })] {
+        let (host, refused) = Host::acquire(&world, &world.client(), &start);
+        assert_eq!(refused["is"], "invalid_key");
+        assert!(refused["message"].as_str().unwrap().starts_with("a key is a namespace and a name"), "{refused}");
+        assert!(host.is_over);
+    }
+}
+
+#[test]
+fn invalid_settings_or_terms_are_refused() {
     let client = World::new(0).client();
     for (start, reason) in [
-        (json!({ "key": "order" }), "a key is a namespace and a name joined by '/'"),
+        (json!({ "key": null }), "the key, or the job's name, is not a text"),
         (json!({ "key": "a/b", "leaseMs": 999 }), "a lease lasts from 1 s to 15 min, not 999 ms"),
         (json!({ "key": "a/b", "leaseMs": 900_001 }), "a lease lasts from 1 s to 15 min, not 900001 ms"),
         (json!({ "key": "a/b", "waitMs": -1 }), "invalid value: integer `-1`, expected u64"),

@@ -63,6 +63,11 @@ export class LeaseInvalid extends LeaseError {
   override name = "LeaseInvalid";
 }
 
+/** The key is invalid. Keys often have parts that a caller chose; all else that is invalid is the program's own mistake. */
+export class LeaseKeyInvalid extends LeaseInvalid {
+  override name = "LeaseKeyInvalid";
+}
+
 /** A condition of the commit's writes did not hold. Nothing was written. */
 export class NotCommitted extends LeaseError {
   override name = "NotCommitted";
@@ -92,6 +97,8 @@ export function errorOf(event: CoreEvent): LeaseError {
       return new LeaseUnreachable(message);
     case "unknown":
       return new LeaseUnknown(message);
+    case "invalid_key":
+      return new LeaseKeyInvalid(message);
     case "not_committed":
       return new NotCommitted(message, event.refused);
     case "missing_table":

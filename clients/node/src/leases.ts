@@ -49,6 +49,9 @@ const SETTINGS: Names<LeasesOptions> = {
   retentionDays: true,
 };
 
+const WHERE =
+  "(the deployment's output EntitiesTable has the name; on this machine `serializer local --env-file` writes it to a file)";
+
 /** What `lookup` has read. Only the condition of a write proves who has a lease. */
 export interface SeenLease {
   held: boolean;
@@ -128,9 +131,9 @@ export class Leases {
    */
   static fromEnv(env: Record<string, string | undefined> = process.env): Leases {
     const table = env["ENTITIES_TABLE"];
-    if (!table) throw new LeaseInvalid("ENTITIES_TABLE: is not set");
+    if (!table) throw new LeaseInvalid(`ENTITIES_TABLE: is not set ${WHERE}`);
     const days = env["RETENTION_DAYS"];
-    const retentionDays = days === undefined ? undefined : Number(days);
+    const retentionDays = days ? Number(days) : undefined;
     if (retentionDays !== undefined && !Number.isInteger(retentionDays)) {
       throw new LeaseInvalid(`RETENTION_DAYS: "${days}" is not a whole number from 1 to 3650`);
     }
@@ -188,7 +191,9 @@ export class Leases {
     terms: Terms = {},
   ): Promise<T> {
     return this.#work(key, terms, async (lease) => {
-      const [value, writes] = await work(lease);
+      const pair = await work(lease);
+      if (!Array.isArray(pair)) throw new LeaseInvalid("the work of `commit` returns [value, writes], and did not");
+      const [value, writes] = pair;
       return async () => {
         await lease.commit(writes);
         return value;

@@ -153,13 +153,16 @@ export function dynamodb(
       });
       await database.send(see).catch((failed) => {
         if (failed.name === "ConditionalCheckFailedException") throw isOld(fencingToken);
-        throw failed;
+        throw orAway(failed);
       });
       const isNewest = { ConditionExpression: "#token = :token", ExpressionAttributeValues: { ":token": token } };
 
       async function isApplied(delivery: Delivery) {
         const Key = { id: { S: `delivery ${delivery.id}` } };
-        const row = await database.send(new sdk.GetItemCommand({ TableName: table, Key, ConsistentRead: true }));
+        const get = new sdk.GetItemCommand({ TableName: table, Key, ConsistentRead: true });
+        const row = await database.send(get).catch((failed) => {
+          throw orAway(failed);
+        });
         return row.Item !== undefined;
       }
 
@@ -183,7 +186,7 @@ export function dynamodb(
           if (reasons[0] === "ConditionalCheckFailed") throw isOld(fencingToken);
           // Another request applied one of them meanwhile, or is about to.
           const isKnown = reasons.slice(1, 1 + ids.length).includes("ConditionalCheckFailed");
-          if (attempt === 3 || !(isKnown || reasons.includes("TransactionConflict"))) throw failed;
+          if (attempt === 3 || !(isKnown || reasons.includes("TransactionConflict"))) throw orAway(failed);
         }
       }
     },
@@ -194,6 +197,20 @@ function isOld(token: bigint): Refused {
   return new Refused(409, `token ${token} is older than the newest seen`);
 }
 
+const THROTTLED = ["ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"];
+
+/** Returns what to answer to an error of the AWS SDK: 503 if DynamoDB did not answer, failed or throttles. */
+function orAway(failed: any): unknown {
+  const { $metadata, name } = failed;
+  // Only requests that were tried have metadata, and only those that were answered have a status.
+  const status = $metadata?.httpStatusCode ?? ($metadata && 503);
+  return status >= 500 || THROTTLED.includes(name) ? away(failed) : failed;
+}
+
+function away(cause: unknown): Refused {
+  return new Refused(503, "the database cannot be reached", undefined, { cause });
+}
+
 function unreachable(cause: unknown): never {
-  throw new Refused(503, "the database cannot be reached", undefined, { cause });
+  throw away(cause);
 }

@@ -6,7 +6,7 @@ import time
 import unittest
 
 from store import Proxy, environment, put, threads_end
-from webhook_serializer import AsyncLeases, LeaseContended, LeaseLost, LeaseOutOfTime, NotCommitted
+from webhook_serializer import AsyncLeases, LeaseContended, LeaseInvalid, LeaseLost, LeaseOutOfTime, NotCommitted
 
 
 class TestAsyncLeases(unittest.IsolatedAsyncioTestCase):
@@ -70,6 +70,11 @@ class TestAsyncLeases(unittest.IsolatedAsyncioTestCase):
         with self.assertRaises(LeaseLost):
             await self.leases.run(self.key, work, length=1)
         self.assertEqual(ended, [True])
+
+    async def test_work_that_is_not_asynchronous_is_refused(self):
+        with self.assertRaisesRegex(LeaseInvalid, "begin it with `async def`, or use Leases"):
+            await self.leases.run(self.key, lambda lease: "ran")
+        self.assertFalse((await self.leases.lookup(self.key)).held)
 
     async def test_on_lost_runs_in_the_event_loop(self):
         told = asyncio.Event()

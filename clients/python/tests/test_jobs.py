@@ -56,6 +56,12 @@ class TestJobs(unittest.TestCase):
                 with self.assertRaises(LeaseInvalid) as caught:
                     leases.once(name, **terms)
                 self.assertIn(text, str(caught.exception))
+
+        async def work(run):
+            self.fail("nobody awaits it")
+
+        with self.assertRaisesRegex(LeaseInvalid, "work is asynchronous: use AsyncLeases"):
+            self.leases.once(self.job, schedule="every minute")(work)
         without = Leases(table="entities", dynamodb=client("dynamodb"))
         with self.assertRaisesRegex(LeaseInvalid, "set INBOX_TABLE"):
             without.once("report", schedule="every minute")

@@ -18,6 +18,7 @@ from webhook_serializer import (
     LeaseContended,
     LeaseError,
     LeaseInvalid,
+    LeaseKeyInvalid,
     LeaseLost,
     LeaseOutOfTime,
     LeaseRefused,
@@ -48,6 +49,8 @@ class Local(unittest.TestCase):
         with self.assertRaises(LeaseInvalid) as caught:
             call(*arguments, **more)
         self.assertIn(text, str(caught.exception))
+        # Only a key can be the fault of whoever calls the program.
+        self.assertNotIsInstance(caught.exception, LeaseKeyInvalid)
 
 
 class TestForms(Local):
@@ -293,8 +296,10 @@ lease = Leases.from_env().acquire(sys.argv[1])
 
 class TestRefusals(Local):
     def test_invalid_keys_terms_and_settings_are_named(self):
+        for form in (self.leases.acquire, self.leases.lookup):
+            with self.assertRaisesRegex(LeaseKeyInvalid, "a key is a namespace and a name joined by '/'"):
+                form("order")
         for text, key, terms in [
-            ("a key is a namespace and a name joined by '/'", "order", {}),
             ("a lease lasts from 1 s to 15 min, not 999 ms", self.key, {"length": 0.9995}),
             ("a lease lasts from 1 s to 15 min, not 15000000 ms", self.key, {"length": 15_000}),
             ("wait: -1 is not a time in seconds", self.key, {"wait": -1}),
@@ -306,11 +311,26 @@ class TestRefusals(Local):
         self.assert_invalid("ENTITIES_TABLE: is not set", Leases.from_env, {})
         queue = {"ENTITIES_TABLE": "entities", "QUEUE_URL": "nonsense"}
         self.assert_invalid('"nonsense" is not the URL of a queue: set QUEUE_URL', Leases.from_env, queue)
+        with mock.patch.dict("os.environ", {**environment(), "RETENTION_DAYS": "", "QUEUE_URL": ""}):
+            self.assertFalse(Leases.from_env().lookup(self.key).held)
         days = {"ENTITIES_TABLE": "entities", "RETENTION_DAYS": "x"}
         self.assert_invalid('RETENTION_DAYS: "x" is not a whole number', Leases.from_env, days)
         self.assert_invalid("the retention of 0 days", Leases.from_env, {**days, "RETENTION_DAYS": "0"})
         self.assert_invalid("the name of the entities table is empty", Leases, table="", dynamodb=client("dynamodb"))
         self.assertEqual(self.proxy.requests, [])
+
+    def test_asynchronous_work_is_refused(self):
+        async def work(lease):
+            self.fail("it would run after the release")
+
+        for form in (self.leases.run, self.leases.run_unless_held, self.leases.commit):
+            self.assert_invalid("work is asynchronous, and has not run: use AsyncLeases", form, self.key, work)
+        self.assertFalse(self.leases.lookup(self.key).held)
+
+    def test_commit_names_what_its_work_must_return(self):
+        for returned, text in (("a text", "not a pair (value, writes)"), ((1, None), "the writes are None, not a list")):
+            self.assert_invalid(text, self.leases.commit, self.key, lambda _, returned=returned: returned)
+        self.assertFalse(self.leases.lookup(self.key).held)
 
     def test_clients_that_retry_or_wait_long_are_refused(self):
         self.assert_invalid("the dynamodb client retries by itself", self.make, boto3.client("dynamodb", "us-east-1"))

@@ -13,6 +13,8 @@ from webhook_serializer.receiver import Refused, answer_with, apply_once, commit
 
 SECRET, FORMER = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", "whsec_Zm9ybWVyLWRldmVsb3BtZW50LXNlY3JldA=="
 NOW = 1_800_000_000
+NAMES = ("delivery-id", "source", "topic", "entity-key", "fencing-token", "sequence", "attempt", "age")
+DELIVERY = {f"serializer-{name}": "1" for name in NAMES}
 
 
 def signed(body, secret=SECRET, at=NOW):
@@ -63,13 +65,17 @@ class TestReceiver(unittest.TestCase):
             apply_once(apply, secret=SECRET, store=memory())
         with self.assertRaisesRegex(TypeError, "work must be a plain function"):
             answer_with(apply, secret=SECRET)
+        # Of a lambda, only the result shows it.
+        receiver = apply_once(lambda *both: apply(*both), secret=SECRET, store=memory())
+        with self.assertLogs("webhook_serializer") as logs:
+            reply = receiver.reply({**DELIVERY, **signed(b"{}", at=int(time.time()))}, b"{}")
+        self.assertEqual(reply.status, 500)
+        self.assertIn("apply must be a plain function", logs.output[0])
 
     def test_text_of_an_error_is_logged_and_not_sent(self):
-        names = ("delivery-id", "source", "topic", "entity-key", "fencing-token", "sequence", "attempt", "age")
-        headers = {f"serializer-{name}": "1" for name in names}
         receiver = answer_with(lambda deliveries: {}["a password"], secret=SECRET)
         with self.assertLogs("webhook_serializer") as logs:
-            reply = receiver.reply({**headers, **signed(b"{}", at=int(time.time()))}, b"{}")
+            reply = receiver.reply({**DELIVERY, **signed(b"{}", at=int(time.time()))}, b"{}")
         self.assertEqual((reply.status, reply.body), (500, "it failed"))
         self.assertIn("a password", logs.output[0])
 

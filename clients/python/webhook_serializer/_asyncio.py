@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._aws import Write
 from ._jobs import JobCall, JobRun, JobTerms
-from ._leases import LeaseBase, LeasesBase, SeenLease, T, Terms, seen
+from ._leases import LeaseBase, LeasesBase, SeenLease, T, Terms, pair, seen
 from ._machine import Machine
-from .errors import LeaseContended, LeaseError
+from .errors import LeaseContended, LeaseError, LeaseInvalid
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -113,7 +113,7 @@ class AsyncLeases(LeasesBase):
         """
 
         async def committed(lease: AsyncLease) -> T:
-            value, writes = await work(lease)
+            value, writes = pair(await work(lease))
             await lease.commit(writes)
             return value
 
@@ -174,6 +174,8 @@ class AsyncLeases(LeasesBase):
 
 async def _unless_lost(machine: Machine, work: Awaitable[T]) -> T:
     """Awaits `work`. Cancels it if the lease is lost, and raises why."""
+    if not isinstance(work, Awaitable):
+        raise LeaseInvalid("the work is not asynchronous: begin it with `async def`, or use Leases")
     task: asyncio.Future[T] = asyncio.ensure_future(work)
     lost: asyncio.Future[Any] = asyncio.wrap_future(machine.lost)
     try:

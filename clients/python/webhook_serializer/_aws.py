@@ -144,7 +144,14 @@ def _with_bytes(given: Any) -> Any:
     }
 
 
-def table_of(number: int, write: Write) -> str:
+def tables_of(writes: Any) -> list[str]:
+    """Returns the table of each write."""
+    if not isinstance(writes, Sequence):
+        raise LeaseInvalid(f"the writes are {writes!r}, not a list, as transact_write_items takes it")
+    return [_table_of(*item) for item in enumerate(writes)]
+
+
+def _table_of(number: int, write: Write) -> str:
     """Returns the table of a write, which has this number."""
     try:
         (members,) = write.values()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, Literal, TypedDict, TypeVar
 
-from ._aws import Write, table_of
+from ._aws import Write, tables_of
 from ._machine import Event, Machine
 from .errors import LeaseError, time_of
 
@@ -55,9 +55,8 @@ class JobRun:
         The writes are `TransactItems`, as boto3's `transact_write_items` takes them. If a condition does not hold,
         nothing is written, the tick is recorded as failed, and the call raises `NotCommitted`.
         """
-        kept = list(writes)
-        self._tables = [table_of(*item) for item in enumerate(kept)]
-        self._writes = kept
+        self._tables = tables_of(writes)
+        self._writes = list(writes)
 
 
 class JobCall(Generic[T]):

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from functools import wraps
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, TypeVar
 
 from . import _core
-from ._aws import Aws, Write, table_of
+from ._aws import Aws, Write, tables_of
 from ._jobs import JobCall, JobRun, JobTerms
 from ._machine import Event, Machine, log
 from .errors import LeaseContended, LeaseError, LeaseInvalid, time_of
@@ -71,8 +72,9 @@ class LeasesBase:
         """Connects to the entities table.
 
         Only jobs need `inbox_table`. With `queue_url`, a release wakes a worker if deliveries wait. `dynamodb` and
-        `sqs` are boto3 clients. Without them, boto3 reads region, credentials and endpoints from the environment. `holder` is what operators see, cut
-        to 60 bytes; by default the name of the program. `retention_days` must equal the deployment's retention.
+        `sqs` are boto3 clients. Without them, boto3 reads region, credentials and endpoints from the environment.
+        `holder` is what operators see, cut to 60 bytes; by default the name of the program. `retention_days` must
+        equal the deployment's retention.
         """
         settings = {
             "table": table,
@@ -107,8 +109,11 @@ class LeasesBase:
         """
         table = env.get("ENTITIES_TABLE")
         if not table:
-            raise LeaseInvalid("ENTITIES_TABLE: is not set")
-        days = env.get("RETENTION_DAYS", "30")
+            raise LeaseInvalid(
+                "ENTITIES_TABLE: is not set (the deployment's output EntitiesTable has the name; on this machine "
+                "`serializer local --env-file` writes it to a file)"
+            )
+        days = env.get("RETENTION_DAYS") or "30"
         if not days.isdecimal():
             raise LeaseInvalid(f'RETENTION_DAYS: "{days}" is not a whole number from 1 to 3650')
         function = env.get("AWS_LAMBDA_FUNCTION_NAME")
@@ -195,8 +200,7 @@ class LeaseBase:
         return self._machine.error is not None or self._machine.is_elsewhere
 
     def _commit(self, writes: Sequence[Write]) -> Future[Event]:
-        kept = list(writes)
-        return self._machine.command({"do": "commit", "tables": [table_of(*item) for item in enumerate(kept)]}, kept)
+        return self._machine.command({"do": "commit", "tables": tables_of(writes)}, list(writes))
 
 
 class Lease(LeaseBase):
@@ -266,7 +270,7 @@ class Leases(LeasesBase):
         ended. `on_lost` learns it at once.
         """
         with self.acquire(key, **terms) as lease:
-            return work(lease)
+            return _done(work(lease))
 
     def run_unless_held(self, key: str, work: Callable[[Lease], T], **terms: Unpack[Terms]) -> T | None:
         """As `run`, but returns `None` at once if another holder has the lease, or if waiting deliveries go first."""
@@ -276,7 +280,7 @@ class Leases(LeasesBase):
         except LeaseContended:
             return None
         with lease:
-            return work(lease)
+            return _done(work(lease))
 
     def commit(self, key: str, work: Callable[[Lease], tuple[T, Sequence[Write]]], **terms: Unpack[Terms]) -> T:
         """As `run`, and makes the writes that `work` returns beside its value in one transaction with the release.
@@ -284,7 +288,7 @@ class Leases(LeasesBase):
         Raises `NotCommitted` if a condition of the writes does not hold.
         """
         with self.acquire(key, **terms) as lease:
-            value, writes = work(lease)
+            value, writes = pair(_done(work(lease)))
             lease.commit(writes)
             return value
 
@@ -305,13 +309,19 @@ class Leases(LeasesBase):
         begin = self._job(name, **terms)
 
         def decorated(work: Callable[[JobRun], T]) -> Callable[[], list[T]]:
+            from inspect import iscoroutinefunction
+
+            # Before a tick is recorded as failed.
+            if iscoroutinefunction(work):
+                raise LeaseInvalid(f"{work.__qualname__} is asynchronous: use AsyncLeases")
+
             @wraps(work)
             def call() -> list[T]:
                 job: JobCall[T] = JobCall(begin(terms.get("on_lost")), name)
                 event = job.machine.begin().result()
                 while run := job.due(event):
                     try:
-                        event = job.done(run, work(run)).result()
+                        event = job.done(run, _done(work(run))).result()
                     except Exception as error:
                         event = job.failed(error).result()
                     except BaseException:
@@ -340,6 +350,21 @@ def seen(event: Event) -> SeenLease:
         token=event.get("token"),
         waiting=event["waiting"],
     )
+
+
+def _done(value: T) -> T:
+    """Refuses a coroutine: it has not begun, and would run after the release."""
+    if isinstance(value, CoroutineType):
+        value.close()
+        raise LeaseInvalid(f"{value.__qualname__} is asynchronous, and has not run: use AsyncLeases")
+    return value
+
+
+def pair(returned: tuple[T, Sequence[Write]]) -> tuple[T, Sequence[Write]]:
+    """Checks what the work of `commit` has returned."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise LeaseInvalid(f"the work of commit returned {returned!r}, not a pair (value, writes)")
+    return returned
 
 
 def _tell(on_lost: Callable[[LeaseError], None], error: LeaseError) -> None:

@@ -100,7 +100,7 @@ class _Postgres:
                 # It fails if the connection ended while nobody used it.
                 stack.enter_context(database.transaction())
             except Exception as error:
-                raise Refused(503, "the database cannot be reached") from error
+                raise _away() from error
             outcomes = _receive(database, deliveries, apply)
         if isinstance(outcomes, Exception):
             raise outcomes
@@ -143,7 +143,8 @@ class _DynamoDb:
         values = {":token": {"N": str(token)}}
         try:
             # Before `apply`, so that the token stays seen if it fails.
-            self._client.update_item(
+            _sent(
+                self._client.update_item,
                 **order,
                 UpdateExpression="SET #token = :token, expires = :expires",
                 ConditionExpression="attribute_not_exists(#token) OR #token <= :token",
@@ -163,7 +164,7 @@ class _DynamoDb:
                 apply(delivery, writes)
             ids = [{"Put": self._id(delivery, expires)} for delivery in due]
             try:
-                self._client.transact_write_items(TransactItems=[{"ConditionCheck": unseen}, *ids, *writes])
+                _sent(self._client.transact_write_items, TransactItems=[{"ConditionCheck": unseen}, *ids, *writes])
                 break
             except ClientError as error:
                 reasons = [reason.get("Code") for reason in error.response.get("CancellationReasons", [])]
@@ -181,7 +182,31 @@ class _DynamoDb:
 
     def _is_applied(self, delivery: Delivery) -> bool:
         key = {"id": {"S": f"delivery {delivery.id}"}}
-        return "Item" in self._client.get_item(TableName=self._table, Key=key, ConsistentRead=True)
+        return "Item" in _sent(self._client.get_item, TableName=self._table, Key=key, ConsistentRead=True)
+
+
+_THROTTLED = ("ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException")
+
+
+def _sent(request: Callable[..., Any], **given: Any) -> Any:
+    """Sends a request of boto3. Answers 503 if DynamoDB does not answer, fails or throttles."""
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
+
+    try:
+        return request(**given)
+    except ParamValidationError:
+        raise
+    except BotoCoreError as error:
+        raise _away() from error
+    except ClientError as error:
+        status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        if status >= 500 or error.response["Error"]["Code"] in _THROTTLED:
+            raise _away() from error
+        raise
+
+
+def _away() -> Refused:
+    return Refused(503, "the database cannot be reached")
 
 
 def _old(token: int) -> Refused:

@@ -57,6 +57,11 @@ class LeaseInvalid(LeaseError, ValueError):
     """The key, the terms, the job, the settings or the writes are invalid. Nothing was sent."""
 
 
+class LeaseKeyInvalid(LeaseInvalid):
+    """The key is invalid. Keys often have parts that a caller chose; all else that is invalid is the program's own
+    mistake."""
+
+
 class NotCommitted(LeaseError):
     """A condition of the commit's writes did not hold. Nothing was written."""
 
@@ -73,6 +78,7 @@ _PLAIN: dict[str, type[LeaseError]] = {
     "unreachable": LeaseUnreachable,
     "unknown": LeaseUnknown,
     "invalid": LeaseInvalid,
+    "invalid_key": LeaseKeyInvalid,
 }
 
 

@@ -144,7 +144,7 @@ def apply_once(
     `secret` is that of the source's `forward`; several while it is rotated. `on_error` is called with each error whose
     text is not sent; if omitted, the error is logged. `on_applied` is called for each delivery after the transaction.
     """
-    _check_plain("apply", apply)
+    apply = _plain("apply", apply)
 
     def answer(deliveries: list[Delivery]) -> Reply:
         outcomes = store.once(deliveries, apply)
@@ -163,7 +163,7 @@ def answer_with(
     on_error: Callable[[Exception], None] | None = None,
 ) -> Receiver:
     """Returns a receiver whose answers have DynamoDB writes: `work` returns `commit([…])`."""
-    _check_plain("work", work)
+    work = _plain("work", work)
 
     def answer(deliveries: list[Delivery]) -> Reply:
         return Reply(json.dumps(work(deliveries)), 200, {"content-type": _ANSWER})
@@ -188,6 +188,17 @@ def _without_bytes(value: Any) -> Any:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, bytearray)) else value
 
 
-def _check_plain(name: str, function: Callable[..., Any]) -> None:
+def _plain(name: str, function: Callable[..., T]) -> Callable[..., T]:
+    """Refuses an asynchronous function: nobody would await what it returns."""
+    error = TypeError(f"{name} must be a plain function, without async: it runs in a thread")
     if inspect.iscoroutinefunction(function):
-        raise TypeError(f"{name} must be a plain function, without async: it runs in a thread")
+        raise error
+
+    def plain(*arguments: Any) -> T:
+        value = function(*arguments)
+        if inspect.iscoroutine(value):
+            value.close()
+            raise error
+        return value
+
+    return plain

@@ -57,6 +57,11 @@ impl Retries {
         FailureClass::ALL.iter().map(|class| self.waited(*class)).sum()
     }
 
+    /// Returns whether the delivery waits because its latest start found the destination unavailable.
+    pub fn waits_for_destination(&self) -> bool {
+        self.class == FailureClass::Unavailable && !self.waited(self.class).is_zero()
+    }
+
     /// Counts a start that ended with a failure of `class`, and the `wait` that follows. `crashes`
     /// becomes 0, because the lease holder did not vanish.
     #[must_use]

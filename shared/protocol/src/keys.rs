@@ -5,6 +5,7 @@
 use super::{
     entity::{EntityKey, IdentityHash, Sequence},
     format::attribute as a,
+    outage::DestinationId,
     table::{Key, Range, Row, TableError, TableName},
 };
 use crate::time::Nonce;
@@ -137,6 +138,18 @@ const RESTORE: &str = "cron\u{1f}restore";
 
 pub fn restore_row() -> Key {
     inbox_row(RESTORE.to_owned(), "restore".to_owned())
+}
+
+/// The partition of the outages of destinations. No entity has this key, because no entity key contains
+/// the control character U+001F.
+const OUTAGES: &str = "cron\u{1f}outages";
+
+pub fn outage_row(destination: &DestinationId) -> Key {
+    inbox_row(OUTAGES.to_owned(), destination.as_str().to_owned())
+}
+
+pub fn outage_range(limit: u32) -> Range {
+    range(OUTAGES, "!".to_owned(), "\u{7f}".to_owned(), limit)
 }
 
 pub fn sequence_of(row: &Row) -> Option<Sequence> {

@@ -16,6 +16,7 @@
 //! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
 //! | [`hold`], [`waits`], [`trace`] | an entity's hold, and why its first delivery waits; a delivery's trace |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
+//! | [`outage`] | outages of destinations: operations, row |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`expression`] | writes as DynamoDB's expressions |
 //! | [`memory`] | the in-memory table |
@@ -41,6 +42,7 @@ pub mod maintain;
 pub mod memory;
 pub mod native;
 pub mod operation;
+pub mod outage;
 pub mod rate;
 pub mod receipt;
 pub mod state;

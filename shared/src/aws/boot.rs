@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables, instance_name, needed, retention},
-    engine::{append::Inbox, store::Store, wake::Waker},
+    engine::{append::Inbox, queue::check_url, store::Store, wake::Waker},
     leases::Leases,
     sources::LiveSources,
     telemetry::{Observer, TracingLog},
@@ -135,6 +135,10 @@ impl Leases {
         // Leases use only the table of entities.
         let names = TableNames { entities: needed(variables, "ENTITIES_TABLE")?, inbox: String::new() };
         let retention = retention(variables)?;
+        let queue_url = variables.value("QUEUE_URL");
+        if let Some(url) = &queue_url {
+            check_url(url).map_err(|reason| InvalidConfig::new("QUEUE_URL", reason))?;
+        }
         let account = account(variables).await?;
         let env = Env::system();
         let http = account.http_client();
@@ -145,7 +149,7 @@ impl Leases {
             None => Path::new(program).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
         let leases = Self::new(store, &holder).kept_for(retention);
-        let Some(url) = variables.value("QUEUE_URL") else {
+        let Some(url) = queue_url else {
             account.warm_table(&http, &env).await;
             return Ok(leases);
         };
@@ -204,6 +208,11 @@ mod tests {
     async fn invalid_optional_variable_is_named_in_the_error() {
         let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
         assert_eq!(refused, "RETENTION_DAYS: \"a month\" is not a whole number from 1 to 3650");
+        let refused = leases(&[BASE.as_slice(), &[("QUEUE_URL", "wake-ups")]].concat()).await.unwrap_err();
+        assert!(
+            refused.starts_with("QUEUE_URL: \"wake-ups\" is not the URL of a queue: set QUEUE_URL to "),
+            "{refused}"
+        );
     }
 
     #[tokio::test]

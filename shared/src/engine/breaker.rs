@@ -1,4 +1,4 @@
-//! A circuit breaker for each source, in each worker process.
+//! A circuit breaker for each destination, in each worker process.
 //!
 //! An invocation lasts as long as its slowest drain, so a handler that hangs keeps the worker from
 //! other entities. A source's breaker opens when three entities fail, without a success in between,
@@ -15,7 +15,8 @@ use std::{
     time::Duration,
 };
 
-use crate::protocol::entity::{EntityKey, SourceName};
+use super::outages::Probe;
+use crate::protocol::{entity::EntityKey, outage::DestinationId};
 
 /// The number of different entities that must fail, without a success of the source in between, to
 /// open its breaker.
@@ -80,6 +81,8 @@ pub enum Asks {
     Schedule,
     /// An operator has ended the delivery's wait. The start may be a probe before the breaker's open time is over.
     Operator,
+    /// The start is the probe that this process has claimed for all processes.
+    Probe,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,11 +151,15 @@ impl Breaker {
         fraction: f64,
     ) -> Admission {
         let number = self.next;
-        if self.open.is_none() && self.seems_to_hang(now) {
+        if self.open.is_none() && asks != Asks::Probe && self.seems_to_hang(now) {
             return Admission::NotNow(spread(HANG_PAUSE / 2, fraction * 2.0));
         }
         if let Some(open) = &mut self.open {
-            let is_early = asks == Asks::Operator && now >= open.failed + EARLY;
+            let is_early = match asks {
+                Asks::Schedule => false,
+                Asks::Operator => now >= open.failed + EARLY,
+                Asks::Probe => true,
+            };
             if now < open.until && !is_early {
                 return open.refused(open.until - now, now, fraction);
             }
@@ -205,7 +212,8 @@ impl Breaker {
         }
     }
 
-    fn close(&mut self) -> BreakerChange {
+    /// Closes the breaker, because the destination is up again.
+    pub fn close(&mut self) -> BreakerChange {
         self.failing.clear();
         if self.open.take().is_some() { BreakerChange::Closed } else { BreakerChange::None }
     }
@@ -242,17 +250,17 @@ struct DestinationHealth {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Breakers(Arc<Mutex<BTreeMap<SourceName, DestinationHealth>>>);
+pub(crate) struct Breakers(Arc<Mutex<BTreeMap<DestinationId, DestinationHealth>>>);
 
 impl Breakers {
-    fn destinations(&self) -> MutexGuard<'_, BTreeMap<SourceName, DestinationHealth>> {
+    fn destinations(&self) -> MutexGuard<'_, BTreeMap<DestinationId, DestinationHealth>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Admits a start, or returns the wait of a refused one.
     pub(crate) fn admit(
         &self,
-        source: &SourceName,
+        destination: &DestinationId,
         entity: &EntityKey,
         asks: Asks,
         now: Duration,
@@ -260,24 +268,32 @@ impl Breakers {
         fraction: f64,
     ) -> Result<Ticket, Duration> {
         let mut destinations = self.destinations();
-        let DestinationHealth { breaker, .. } = destinations.entry(source.clone()).or_default();
+        let DestinationHealth { breaker, .. } = destinations.entry(destination.clone()).or_default();
         match breaker.admit(entity, asks, now, limit, fraction) {
-            Admission::Start(number) => Ok(Ticket { breakers: self.clone(), source: source.clone(), number }),
+            Admission::Start(number) => {
+                Ok(Ticket { breakers: self.clone(), destination: destination.clone(), number, probe: None })
+            }
             Admission::NotNow(wait) => Err(wait),
         }
     }
 
-    /// Marks the source's destination unavailable. Returns whether it was available before.
-    pub(crate) fn mark_unavailable(&self, source: &SourceName, now: Duration) -> bool {
+    /// Closes the destination's breaker, because another process has found the destination up.
+    pub(crate) fn close(&self, destination: &DestinationId) -> BreakerChange {
         let mut destinations = self.destinations();
-        let since = &mut destinations.entry(source.clone()).or_default().unavailable_since;
+        destinations.get_mut(destination).map_or(BreakerChange::None, |one| one.breaker.close())
+    }
+
+    /// Marks the destination unavailable. Returns whether it was available before.
+    pub(crate) fn mark_unavailable(&self, destination: &DestinationId, now: Duration) -> bool {
+        let mut destinations = self.destinations();
+        let since = &mut destinations.entry(destination.clone()).or_default().unavailable_since;
         since.replace(since.unwrap_or(now)).is_none()
     }
 
-    /// Marks the source's destination available. Returns how long the destination was unavailable,
+    /// Marks the destination available. Returns how long it was unavailable,
     /// or `None` if it was available.
-    pub(crate) fn mark_available(&self, source: &SourceName, now: Duration) -> Option<Duration> {
-        let since = self.destinations().get_mut(source)?.unavailable_since.take()?;
+    pub(crate) fn mark_available(&self, destination: &DestinationId, now: Duration) -> Option<Duration> {
+        let since = self.destinations().get_mut(destination)?.unavailable_since.take()?;
         Some(now.saturating_sub(since))
     }
 }
@@ -286,18 +302,31 @@ impl Breakers {
 #[derive(Debug)]
 pub(crate) struct Ticket {
     breakers: Breakers,
-    source: SourceName,
+    destination: DestinationId,
     number: u64,
+    /// Set if the start tries for all processes whether the destination is up again.
+    probe: Option<Probe>,
 }
 
 impl Ticket {
+    #[must_use]
+    pub(crate) fn probing(self, probe: Probe) -> Self {
+        let mut ticket = self;
+        ticket.probe = Some(probe);
+        ticket
+    }
+
+    pub(crate) fn probe(&self) -> Option<&Probe> {
+        self.probe.as_ref()
+    }
+
     pub(crate) fn ended(self, now: Duration, result: StartResult, fraction: f64) -> BreakerChange {
         self.end(now, result, fraction)
     }
 
     fn end(&self, now: Duration, result: StartResult, fraction: f64) -> BreakerChange {
         let mut destinations = self.breakers.destinations();
-        let destination = destinations.get_mut(&self.source);
+        let destination = destinations.get_mut(&self.destination);
         destination.map_or(BreakerChange::None, |one| one.breaker.ended(self.number, now, result, fraction))
     }
 }

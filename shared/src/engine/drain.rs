@@ -13,6 +13,7 @@ mod acquire;
 pub mod begin;
 mod driver;
 mod in_flight;
+mod outage;
 mod pace;
 pub mod page;
 pub(crate) mod park;
@@ -36,6 +37,7 @@ use crate::{
     engine::{
         append::Inbox,
         breaker::Breakers,
+        outages::{OutageWait, Outages},
         queue::{EndedWait, WakeUp},
         store::{Store, StoreError},
         threads::Threads,
@@ -98,6 +100,7 @@ pub struct Drainer {
     info: HolderInfo,
     observer: Arc<dyn Observer>,
     breakers: Breakers,
+    outages: Outages,
 }
 
 /// The wake-ups of one entity in a batch, merged.
@@ -112,6 +115,8 @@ pub struct ReceivedWakeUp {
     pub gap: Option<Sequence>,
     /// See [`WakeUp::ended_wait`].
     pub ended_wait: Option<EndedWait>,
+    /// See [`WakeUp::outage`].
+    pub outage: Option<OutageWait>,
     /// The longest time that a wake-up of the batch waited in the queue for a worker.
     pub lag: Duration,
 }
@@ -119,13 +124,14 @@ pub struct ReceivedWakeUp {
 impl ReceivedWakeUp {
     /// Returns a wake-up of `entity`, without a token, that was received `times` times.
     pub fn new(entity: EntityKey, times: u32) -> Self {
-        Self { entity, times, token: None, gap: None, ended_wait: None, lag: Duration::ZERO }
+        Self { entity, times, token: None, gap: None, ended_wait: None, outage: None, lag: Duration::ZERO }
     }
 
     pub fn wake_up(wake_up: WakeUp, times: u32) -> Self {
         let token = wake_up.token.map(FencingToken);
         let gap = wake_up.gap.map(Sequence);
-        Self { token, gap, ended_wait: wake_up.ended_wait, ..Self::new(wake_up.entity, times) }
+        let WakeUp { entity, ended_wait, outage, .. } = wake_up;
+        Self { token, gap, ended_wait, outage, ..Self::new(entity, times) }
     }
 
     /// Returns whether the drain must first send a fresh wake-up, because the message may be a copy
@@ -182,7 +188,8 @@ impl Drainer {
         let isolation = Isolation::default();
         let threads = Threads::default();
         let breakers = Breakers::default();
-        Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers }
+        let outages = Outages::new(store.clone());
+        Self { store, waker, sources, handler, isolation, threads, settings, info, observer, breakers, outages }
     }
 
     #[must_use]
@@ -211,6 +218,7 @@ impl Drainer {
             token: wake_up.token.map(|token| token.0),
             gap: wake_up.gap.map(|gap| gap.0),
             ended_wait: wake_up.ended_wait,
+            outage: wake_up.outage.clone(),
             ..WakeUp::of(&wake_up.entity)
         };
         let slot = gate.slot();
@@ -252,6 +260,11 @@ impl Drainer {
         slot: &DrainSlot<'_>,
         in_flight: &InFlight,
     ) -> Result<Drained, DrainError> {
+        let received = match self.after_outage(wake_up).await {
+            Ok(received) => received,
+            Err(delay) => return Ok(Drained::Requeue(delay, RequeueReason::DestinationDown)),
+        };
+        let wake_up = received.as_ref().unwrap_or(wake_up);
         Ok(match self.acquire(wake_up, deadline, slot, in_flight).await? {
             Acquisition::Granted(renewer, state) => {
                 in_flight.granted();

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::deferred::Deferred,
+    engine::{deferred::Deferred, outages::OutageWait},
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         table::InvalidKind,
@@ -38,6 +38,10 @@ pub struct WakeUp {
     /// [`Drain::after_wait`](crate::engine::drain::plan::Drain::after_wait).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_wait: Option<EndedWait>,
+    /// Set while the delivery in front waits for a destination that is down. Until the wait's end, the worker that
+    /// receives the wake-up only looks whether the outage is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<OutageWait>,
 }
 
 /// A wait for a delivery's next attempt that an operator has ended.
@@ -50,7 +54,7 @@ pub struct EndedWait {
 
 impl WakeUp {
     pub fn of(entity: &EntityKey) -> Self {
-        Self { entity: entity.clone(), token: None, gap: None, delay: None, ended_wait: None }
+        Self { entity: entity.clone(), token: None, gap: None, delay: None, ended_wait: None, outage: None }
     }
 
     pub fn under(entity: &EntityKey, token: FencingToken) -> Self {
@@ -62,6 +66,22 @@ impl WakeUp {
     pub fn delayed(self, delay: Duration) -> Self {
         let seconds = u16::try_from(delay_seconds(delay)).ok().filter(|seconds| *seconds > 0);
         Self { delay: seconds, ..self }
+    }
+}
+
+/// Checks that `url` has the form of a queue's URL.
+///
+/// # Errors
+///
+/// Returns a sentence that says what to set.
+pub fn check_url(url: &str) -> Result<(), String> {
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest.and_then(|rest| rest.split_once('/')) {
+        Some((host, path)) if !host.is_empty() && !path.is_empty() => Ok(()),
+        _ => Err(format!(
+            "\"{url}\" is not the URL of a queue: set QUEUE_URL to the deployment's output QueueUrl, such as \
+             https://sqs.eu-central-1.amazonaws.com/123456789012/wake-ups"
+        )),
     }
 }
 

@@ -52,9 +52,9 @@ impl Leases {
     /// until it expires. If a worker has the lease, the worker is asked to yield after its current
     /// delivery. Several waiters get the lease in no particular order.
     ///
-    /// If the future is dropped, a request on its way may still be granted. Nobody releases that lease:
-    /// it ends after the length of `terms` (15 s by default), and other callers wait until then. The same
-    /// holds after [`LeaseError::Unreachable`]. Limit the time with [`Terms::within`] instead of dropping.
+    /// If the future is dropped, or fails with [`LeaseError::Unreachable`], a request on its way may still be
+    /// granted. A task of the current Tokio runtime then releases that lease as soon as it is seen. Without a
+    /// runtime, or if the process ends, the lease expires after the length of `terms` (15 s by default).
     ///
     /// # Errors
     ///
@@ -62,7 +62,8 @@ impl Leases {
     /// [`LeaseError::OutOfTime`], [`LeaseError::Throttled`], [`LeaseError::Unreachable`] or
     /// [`LeaseError::Refused`].
     pub async fn acquire(&self, key: &EntityKey, terms: Terms) -> Result<Guard, LeaseError> {
-        self.acquire_noting(key, terms, &UnansweredRequest::default()).await
+        let withdrawal = Withdrawal { leases: self, unanswered: UnansweredRequest::default() };
+        self.acquire_noting(key, terms, &withdrawal.unanswered).await
     }
 
     /// Acquires the lease as [`Leases::acquire`] does. If the function fails or is dropped, `unanswered` has the
@@ -141,6 +142,24 @@ impl UnansweredRequest {
     /// Returns whether a request has no known reply.
     pub fn is_some(&self) -> bool {
         self.lock().is_some()
+    }
+}
+
+/// Withdraws an unanswered request when it is dropped.
+struct Withdrawal<'a> {
+    leases: &'a Leases,
+    unanswered: UnansweredRequest,
+}
+
+impl Drop for Withdrawal<'_> {
+    fn drop(&mut self) {
+        if !self.unanswered.is_some() {
+            return;
+        }
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let (leases, unanswered) = (self.leases.clone(), self.unanswered.clone());
+            runtime.spawn(async move { leases.withdraw(&unanswered).await });
+        }
     }
 }
 

@@ -10,11 +10,13 @@ use std::{fmt, net::IpAddr};
 
 use http::{Uri, uri::Scheme};
 
+use super::invocation::Function;
 use super::reference::{
     FieldForm::{Flag, OneOrMore, Text},
     SIGNING_KEY, TABLE_NAME, URL, document_table,
 };
 use super::table::{Secrets, one_or_more};
+use crate::protocol::{entity::SourceName, outage::DestinationId};
 use crate::providers::{self, Provider, Secret};
 
 document_table! {
@@ -49,6 +51,38 @@ pub enum AddressScope {
     /// All addresses, including this machine, private networks and the cloud's
     /// metadata service.
     Any,
+}
+
+/// What a source's handler needs: an endpoint, a function, or something that only the handler knows.
+///
+/// Sources with the same destination share its outages.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DestinationName {
+    pub(crate) id: DestinationId,
+    /// The name for people, without secrets.
+    pub(crate) name: String,
+}
+
+impl DestinationName {
+    pub(crate) fn of(source: &SourceName, forward: Option<&Destination>, invoke: Option<&Function>) -> Self {
+        let (id, name) = match (forward, invoke) {
+            (Some(endpoint), _) => (DestinationId::of("forward", &endpoint.url.to_string()), endpoint.shown()),
+            (_, Some(function)) => {
+                (DestinationId::of("invoke", &function.to_string()), format!("the function {function}"))
+            }
+            (None, None) => (DestinationId::of("handler", source.as_str()), format!("the handler of {source}")),
+        };
+        Self { id, name }
+    }
+
+    pub fn id(&self) -> &DestinationId {
+        &self.id
+    }
+
+    /// Returns the destination's name for people, without secrets.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -198,6 +232,12 @@ fn is_known_private(host: &str) -> bool {
             let name = bare.trim_end_matches('.').to_ascii_lowercase();
             name == "localhost" || name.ends_with(".localhost")
         }
+    }
+}
+
+impl fmt::Debug for DestinationName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DestinationName").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

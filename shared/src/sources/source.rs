@@ -6,7 +6,7 @@ use super::{
     Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, INVOKE, OnOutage, Topics,
     check::{RecipientIds, Templates, handler_table, positive, provider, recipients, secrets},
     deliver::{self, Deliver, Linger, Stale},
-    destination::{Destination, DestinationEntry},
+    destination::{Destination, DestinationEntry, DestinationName},
     invocation::{Function, FunctionEntry},
     provider::{AnyProvider, Registry},
     reference::{
@@ -204,6 +204,7 @@ pub struct Source {
     pub is_paused: bool,
     pub(super) forward: Option<Destination>,
     pub(super) invoke: Option<Function>,
+    destination: DestinationName,
 }
 
 impl Source {
@@ -227,6 +228,8 @@ impl Source {
             secrets: secrets(entry.secrets, provider.as_dyn())?,
             recipients: recipients(entry.webhook_id, entry.client_id, provider.as_dyn())?,
         };
+        let forward = forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?;
+        let invoke = invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?;
         Ok(Self {
             #[cfg(any(test, feature = "verify"))]
             usable: credentials.usable(),
@@ -246,11 +249,17 @@ impl Source {
             linger,
             stale: entry.stale,
             is_paused: entry.paused,
-            forward: forward.map(|StrictTable(forward)| Destination::check(forward)).transpose()?,
-            invoke: invoke.map(|StrictTable(invoke)| Function::check(invoke)).transpose()?,
+            destination: DestinationName::of(&name, forward.as_ref(), invoke.as_ref()),
+            forward,
+            invoke,
             name,
             provider_name: entry.provider,
             provider,
         })
+    }
+
+    /// Returns what the source's handler needs. Sources with the same destination share its outages.
+    pub fn destination(&self) -> &DestinationName {
+        &self.destination
     }
 }

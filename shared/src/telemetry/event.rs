@@ -214,8 +214,10 @@ pub enum RequeueReason {
     UnknownSource,
     /// No thread is free for the handler, because abandoned handlers block too many threads.
     NoThread,
-    /// The breaker of the delivery's source is open. No attempt is counted.
+    /// The breaker of the delivery's source is open, or its destination is down. No attempt is counted.
     BreakerOpen,
+    /// The order waits for a destination that is still down.
+    DestinationDown,
     /// A claimed sequence is still empty.
     Gap,
     /// Another suspect of the batch runs first.

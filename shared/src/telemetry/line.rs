@@ -55,8 +55,8 @@ pub(super) fn millis(duration: Duration) -> u64 {
 /// Returns the level of a line about a requeued wake-up. Frequent reasons have DEBUG, because other lines
 /// report them as well.
 fn level_of(reason: RequeueReason) -> Level {
-    use RequeueReason::{BreakerOpen, Drained, Paused, Retry};
-    if matches!(reason, Drained | Retry | BreakerOpen | Paused) { Level::DEBUG } else { Level::INFO }
+    use RequeueReason::{BreakerOpen, DestinationDown, Drained, Paused, Retry};
+    if matches!(reason, Drained | Retry | BreakerOpen | DestinationDown | Paused) { Level::DEBUG } else { Level::INFO }
 }
 
 impl<'a> LogLine<'a> {

@@ -55,7 +55,8 @@ operations! {
         LogAction "log", LogOutcome "log result";
     @elsewhere:
         DefineJob "define job", RequestRun "request run", StartTick "start tick", TakeOverTick "take tick over",
-        CompleteTick "complete tick", GiveUpTick "give tick up", YieldToDeliveries, RecordFindings;
+        CompleteTick "complete tick", GiveUpTick "give tick up", YieldToDeliveries, RecordFindings,
+        ReportDown "report down", ClaimProbe "claim probe", ReportProbe "report probe", ReportUp "report up";
 }
 
 impl OperationKind {

@@ -165,8 +165,8 @@ async fn six_hours_at<H: Handler + Clone>(
 
 #[tokio::test(start_paused = true)]
 async fn forward_delivers_after_six_hours_of_refused_connections() {
-    // With 500 orders there are ten processes. Each has a breaker, which probes once a minute.
-    for (orders, most, longest) in [(1, 140, 6 * MINUTE), (500, 6_000, 7 * MINUTE)] {
+    // A single order waits alone. Fifty share one probe every six seconds, in ten processes.
+    for (orders, most, longest) in [(1, 140, 6 * MINUTE), (50, 6_000, 7 * MINUTE)] {
         let shop = DestinationEndpoint::start(Some(DownMode::Refuses));
         let well = DestinationEndpoint::start(None);
         let (world, handler) = forwarding(&shop, &well);

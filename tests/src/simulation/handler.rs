@@ -211,6 +211,9 @@ impl SimulatedHandler {
         if start.as_ref().is_some_and(DestinationStart::is_probe) {
             world.mark("a start tries whether its source is well");
         }
+        if start.as_ref().is_some_and(DestinationStart::is_claimed) {
+            world.mark("a claimed probe starts");
+        }
         let one_for_all = world.plan.mutation == Some(ViolatedRule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(ViolatedRule::ReceiversIgnoreTokens);
@@ -230,6 +233,11 @@ impl SimulatedHandler {
             });
         }
         context.env().sleep(took).await;
+        if behaviour == SimulatedBehaviour::Well
+            && let Some(start) = &start
+        {
+            self.node.breakers.succeeded(source, entity, token, start, self.node.env.monotonic());
+        }
         self.answer(&runs, behaviour, effect, draw).await
     }
 

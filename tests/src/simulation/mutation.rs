@@ -27,11 +27,12 @@ use tokio::sync::Notify;
 use crate::rules::{ViolatedRule, change_write, ends_lease};
 
 use super::{
+    destination::{claims_probe, ends_outage, is_outage},
     node::{Node, is_worker},
     world::{entity_number, key},
 };
 use writes::*;
-pub use writes::{is_claim, is_put, waits, without_period, written_start};
+pub use writes::{entity_of, is_claim, is_put, waits, without_period, written_start};
 
 pub fn is_of_a_restore(rule: ViolatedRule) -> bool {
     matches!(
@@ -145,7 +146,9 @@ impl Mutator {
 
     pub fn invented_reply(&self, write: &Write) -> Option<Written> {
         let forgets = self.is(ViolatedRule::DropWithoutReceipt) || self.is(ViolatedRule::RestoreForgets);
-        let is_left_out = forgets && is_receipt(&write.key)
+        let goes_on = self.is(ViolatedRule::OutageOutlivesSuccess) && ends_outage(write);
+        let is_left_out = goes_on
+            || forgets && is_receipt(&write.key)
             || self.is(ViolatedRule::RestoreParksNothing) && is_parked_item(&write.key);
         is_left_out.then_some(Written::Landed(None))
     }
@@ -163,6 +166,7 @@ impl Mutator {
     pub fn reply(&self, write: &Write, reply: &mut Written, node: &Node) {
         let Some(mutation) = self.mutation else { return };
         if write.key.table == TableName::Inbox {
+            self.outage_reply(write, reply);
             if mutation == ViolatedRule::ForgetOwedAfterVoid && is_put(write) {
                 let void = matches!(reply, Written::Refused(Some(row)) if row.get(a::VOID).is_some());
                 self.notes(|notes| {
@@ -236,7 +240,25 @@ impl Mutator {
         }
     }
 
+    /// Changes the reply to a write about a destination's outage.
+    fn outage_reply(&self, write: &Write, reply: &mut Written) {
+        let is_unread = self.is(ViolatedRule::OutageUnread) && is_outage(&write.key);
+        let is_taken = self.is(ViolatedRule::ProbeUnclaimed) && claims_probe(write);
+        let (Written::Landed(row) | Written::Refused(row)) = &mut *reply;
+        if let Some(row) = row.as_mut().filter(|_| is_unread) {
+            row.remove(a::DOWN_SINCE);
+        }
+        if is_taken && matches!(reply, Written::Refused(Some(_))) {
+            *reply = Written::Landed(match std::mem::replace(reply, Written::Landed(None)) {
+                Written::Landed(row) | Written::Refused(row) => row,
+            });
+        }
+    }
+
     pub fn read(&self, key: &Key, row: &mut Option<Row>) {
+        if self.is(ViolatedRule::OutageUnread) && is_outage(key) {
+            *row = None;
+        }
         let delivery =
             key.sort.as_ref().is_some_and(|(_, item)| matches!(item, Value::S(item) if item.starts_with("d#")));
         if self.is(ViolatedRule::StepOverGaps) && row.is_none() && delivery {

@@ -237,9 +237,11 @@ impl Profile {
                 let outages = Self::query_outage().outages;
                 Self { deliveries: 12, crash: 200, rounds: 1, outages, ..self }
             }
-            ViolatedRule::BreakerWaitCountsAttempt | ViolatedRule::BreakerForgets => {
-                self.unavailable(Reaction::Unavailable)
-            }
+            ViolatedRule::BreakerWaitCountsAttempt
+            | ViolatedRule::BreakerForgets
+            | ViolatedRule::ProbeUnclaimed
+            | ViolatedRule::OutageOutlivesSuccess
+            | ViolatedRule::OutageUnread => self.unavailable(Reaction::Unavailable),
             ViolatedRule::PostponedStartCountsAttempt => self.unavailable(Reaction::NotNow),
             ViolatedRule::EraseRemovesNewer => Self::slow_erase(),
             // Weeks pass between a delivery and a gap behind it, and the row is not purged in that time.

@@ -10,19 +10,22 @@ use std::{
 
 use futures_util::{FutureExt, future::BoxFuture};
 use webhook_serializer::{
-    protocol::table::{
-        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written,
+    protocol::{
+        format::attribute as a,
+        table::{Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Write, Written},
     },
     time::Timestamp,
 };
 
 use super::{
     history::TraceEvent,
-    mutation::{Mutator, is_claim, is_put, written_start},
+    mutation::{Mutator, entity_of, is_claim, is_put, written_start},
     node::{Node, pause},
     outage::{FailureMode, SimulatedService},
     random::Draw,
+    world::entity_number,
 };
+use crate::rules::sets;
 
 // The names of the store's calls in traces.
 const CLAIM: &str = "claim";
@@ -274,6 +277,11 @@ impl Table for NodeTable {
             if let Some((entity, token)) = written_start(write) {
                 self.node.breakers.writes(entity, token, self.node.env.monotonic());
             }
+            let settles = sets(write, a::HEAD).then(|| entity_of(&write.key)).flatten();
+            let settles = settles.map(|entity| entity_number(&entity));
+            if let Err(mistake) = self.node.breakers.sends(write, settles) {
+                self.node.world.mistake(format!("node {}: {mistake}", self.node.number));
+            }
             let mut sent = write.clone();
             let world = self.node.world.clone();
             let node = self.node.number;
@@ -291,6 +299,7 @@ impl Table for NodeTable {
                 };
                 match replied {
                     Some(Ok(mut reply)) => {
+                        self.node.breakers.replied(write, &reply, self.node.env.monotonic());
                         self.mutator.reply(write, &mut reply, &self.node);
                         return Ok(reply);
                     }
@@ -319,6 +328,7 @@ impl Table for NodeTable {
                 Self::ready(world.rows.get(&wanted))
             };
             let mut row = self.call("read", false, read).await?;
+            self.node.breakers.learns(key, row.as_ref(), self.node.env.monotonic());
             self.mutator.read(key, &mut row);
             Ok(row)
         })

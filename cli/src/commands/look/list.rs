@@ -119,11 +119,12 @@ async fn add_delays(entries: &mut [(&EntityKey, ListedOrder<'_>)], deployment: &
         return;
     }
     let Ok(sources) = whereabouts::configured(deployment).await else { return };
+    let outages = deployment.operator().outages().await.unwrap_or_default();
     let now = deployment.env.now();
     for (_, entry) in entries.iter_mut().filter(|(_, entry)| is_waiting(entry)) {
         let Some((lane, name)) = entry.lane.and_then(|lane| Some((lane, lane.source.as_ref()?))) else { continue };
         let source = sources.get(name.as_str()).map(|source| &**source);
-        entry.delay = SourceDelay::of(name, source, &lane.state, now);
+        entry.delay = SourceDelay::of(name, source, &outages, &lane.state, now);
     }
 }
 

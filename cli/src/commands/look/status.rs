@@ -14,11 +14,15 @@ use serializer::{
     say,
     view::{
         order_status::{Kind, NextCommand},
+        outage,
         overview::{Overview, StatusGroup},
         position::{ShortSequence, marked},
     },
 };
-use webhook_serializer::protocol::entity::{EntityKey, SourceName};
+use webhook_serializer::protocol::{
+    entity::{EntityKey, SourceName},
+    outage::Outage,
+};
 
 use crate::commands::{
     interrupt::Interrupt,
@@ -62,9 +66,10 @@ impl Status {
         surveyor.sources(|_| true).await?;
         let survey = surveyor.finish();
         let paused = whereabouts::paused(&deployment).await;
+        let outages = deployment.operator().outages().await?;
         match self.json {
-            true => print_json(&self.as_json(&survey, &paused)),
-            false => self.print(&survey, &paused, &deployment),
+            true => print_json(&self.as_json(&survey, &paused, &outages)),
+            false => self.print(&survey, &paused, &outages, &deployment),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -77,15 +82,18 @@ impl Status {
         }
     }
 
-    fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, deployment: &Deployment) {
+    fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, outages: &[Outage], deployment: &Deployment) {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
         say!("{}", summary(seen, !self.no_parked, all_read));
+        let now = deployment.env.now();
+        for outage in outages {
+            say!("{}.", outage::sentence(outage, now));
+        }
         for source in paused {
             let resume = deployment.line("source resume", &[source.as_str()]);
             say!("The source {source} is paused: its deliveries wait. `{resume}` ends the pause.");
         }
-        let now = deployment.env.now();
         pace::print(survey, self.rates(survey), now);
         let groups = seen.groups();
         if groups.is_empty() {
@@ -205,7 +213,7 @@ fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deploym
 }
 
 impl Status {
-    fn as_json(&self, survey: &Survey, paused: &BTreeSet<SourceName>) -> serde_json::Value {
+    fn as_json(&self, survey: &Survey, paused: &BTreeSet<SourceName>, outages: &[Outage]) -> serde_json::Value {
         let seen = &survey.overview;
         let groups = seen.groups().into_iter().map(|group| {
             let (entity, sequence) = group.example;
@@ -220,7 +228,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "paused_sources": paused, "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": paused, "outages": outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

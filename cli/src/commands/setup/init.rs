@@ -33,7 +33,8 @@ const KEY: &str = "shop";
 Writes sources.toml, a receiver for `forward` (or a function for `invoke`), a Procfile with the programs to start, and \
 sample events. On a terminal, it asks for what the options leave open.\n\n\
 If several providers are given, their webhooks of one order get one key, as far as they name the order: comments in \
-sources.toml say where each finds it. The samples are changed to be about one order.\n\n\
+sources.toml say where each finds it. The samples are changed to be about one order. ShipStation's name no order: with \
+woocommerce and shipstation-v1, the receiver asks ShipStation for the orders, and posts an event for each.\n\n\
 The secrets are for development: `serializer local` and `serializer send` work at once, and `serializer check` lists what \
 to replace.\n\n\
 If one of the files exists, init writes nothing, names it, and ends with exit code 1.\n\n\

@@ -23,6 +23,7 @@ use super::{
 };
 use crate::view::{
     order_status::Kind,
+    outage,
     overview::{OrderSummary, ParkedDelivery, StatusGroup, alike},
 };
 
@@ -53,6 +54,7 @@ pub(super) async fn page(
 
 async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
     let reading = shared.readings.get(&shared.watched, Tables::All, depths.depth()).await?;
+    let outages = shared.watched.operator.outages().await?;
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
@@ -62,6 +64,9 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
     let tiles: Vec<(Kind, u64)> = kinds.map(|kind| (kind, count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
+        @for outage in &outages {
+            p.error { (timed(&outage::sentence(outage, now))) "." }
+        }
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {

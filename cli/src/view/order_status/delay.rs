@@ -1,15 +1,15 @@
-//! Delays that come from an order's source: its pause, its linger or its removal.
+//! Delays that come from an order's source: its pause, its linger, its removal or its destination's outage.
 
 use std::time::Duration;
 
 use webhook_serializer::{
-    protocol::{entity::SourceName, state::EntityState},
+    protocol::{entity::SourceName, outage::Outage, state::EntityState},
     sources::{REFRESH, Source},
     time::Timestamp,
 };
 
 use super::{Kind, NextCommand, OrderStatus};
-use crate::output::duration;
+use crate::{output::duration, view::outage};
 
 /// A delay of a source's deliveries.
 #[derive(Debug, Clone)]
@@ -29,6 +29,8 @@ pub enum DelayCause {
     Lingers(Timestamp),
     /// The source is not in the sources document.
     Removed,
+    /// The source's destination is down.
+    Down(Outage),
 }
 
 /// The status names the time of a wake-up only if the wake-up is due in more than this time. A sooner wake-up may have
@@ -37,12 +39,21 @@ const PAUSED_FOR: Duration = Duration::from_secs(120);
 
 impl SourceDelay {
     /// Returns the delay of the source `name`, which is `source` in the sources document. Returns `None` if its
-    /// deliveries do not wait for their source.
-    pub fn of(name: &SourceName, source: Option<&Source>, state: &EntityState, now: Timestamp) -> Option<Self> {
+    /// deliveries do not wait for their source. `outages` are the outages that last.
+    pub fn of(
+        name: &SourceName,
+        source: Option<&Source>,
+        outages: &[Outage],
+        state: &EntityState,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let outage =
+            outages.iter().find(|one| source.is_some_and(|source| one.destination == *source.destination().id()));
         let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
         let cause = match source {
             None => DelayCause::Removed,
             Some(source) if source.is_paused => DelayCause::Paused { looked_at_again: state.handover.filter(is_seen) },
+            Some(_) if outage.is_some() => DelayCause::Down(outage?.clone()),
             Some(source) => DelayCause::Lingers(lingers_until(source, state).filter(|until| *until > now)?),
         };
         Some(Self { source: name.clone(), cause })
@@ -82,6 +93,7 @@ impl OrderStatus {
                     duration(until.since(now))
                 )
             }
+            DelayCause::Down(outage) => outage::of_order(outage, now),
             DelayCause::Removed => {
                 format!("The source {source} is not in the sources document, so the next worker parks its deliveries")
             }
@@ -108,6 +120,7 @@ mod tests {
     use webhook_serializer::{
         protocol::{
             format::{FORMAT, attribute as a},
+            keys::outage_row,
             table::Row,
         },
         sources::Sources,
@@ -131,7 +144,7 @@ mod tests {
         let document = format!("[sources.{name}]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
         let sources = Sources::parse(&document).unwrap();
         let source = sources.get("shop").map(|source| &**source);
-        let delay = SourceDelay::of(&SourceName::parse("shop").unwrap(), source, &state, NOW);
+        let delay = SourceDelay::of(&SourceName::parse("shop").unwrap(), source, &[], &state, NOW);
         let status = OrderStatus::of(Some(&state), None, None, NOW).with_delay(delay.as_ref(), NOW);
         let next = status.next.iter().map(|next| next.line("", &state.entity)).collect();
         (status, next)
@@ -151,6 +164,29 @@ mod tests {
         assert_eq!(on_hold[1..], ["serializer resume shop/order/1", "serializer source resume shop"]);
         let (seen, _) = delayed(Some("paused = true"), &row().with(a::HANDOVER, 1_900_000_u32));
         assert_eq!(seen.summary(), "2 deliveries wait. A worker looks again in 15 min. The source shop is paused.");
+    }
+
+    #[test]
+    fn order_status_names_the_outage_of_its_destination() {
+        let document = "[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n[sources.other]\nprovider = 'shopify'";
+        let sources = Sources::parse(document).unwrap();
+        let shop = sources.get("shop").unwrap();
+        let row = outage_row(shop.destination().id()).to_row().with(a::VERSION, FORMAT).with(a::DUE, 1_008_000_u32);
+        let row = row.with(a::DESTINATION, "the handler of shop").with(a::DOWN_SINCE, 940_000_u32);
+        let row =
+            row.with(a::ERROR, "refused").with(a::NONCE, "1").with(a::FAILED_AT, 1_u32).with(a::FAILED_ORDER, "x");
+        let outages = [Outage::parse(&row).unwrap().unwrap()];
+        let state = EntityState::parse(&self::row()).unwrap();
+        let said = |name: &str| {
+            let source = sources.get(name).map(|source| &**source);
+            let delay = SourceDelay::of(&SourceName::parse(name).unwrap(), source, &outages, &state, NOW);
+            OrderStatus::of(Some(&state), None, None, NOW).with_delay(delay.as_ref(), NOW).summary()
+        };
+        let plain = "2 deliveries wait to be handled.";
+        let held_back =
+            "It is held back since 00:15 UTC, because the handler of shop is down; the next probe is due in 8.0 s.";
+        assert_eq!(said("shop"), format!("{plain} {held_back}"));
+        assert_eq!(said("other"), plain);
     }
 
     #[test]

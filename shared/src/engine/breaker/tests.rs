@@ -276,7 +276,7 @@ fn timeout_after_freeze_does_not_open_breaker() {
 #[test]
 fn each_source_has_a_separate_breaker() {
     let breakers = Breakers::default();
-    let [hung, well] = ["hung", "well"].map(|name| SourceName::parse(name).unwrap());
+    let [hung, well] = ["hung", "well"].map(|name| DestinationId::of("handler", name));
     for number in 1..=3 {
         let ticket = breakers.admit(&hung, &order(number), Asks::Schedule, Duration::ZERO, LIMIT, 0.0).unwrap();
         ticket.ended(Duration::ZERO, StartResult::Unwell, 0.0);
@@ -288,7 +288,7 @@ fn each_source_has_a_separate_breaker() {
 #[test]
 fn dropped_probe_lets_another_probe_start() {
     let breakers = Breakers::default();
-    let source = SourceName::parse("hung").unwrap();
+    let source = DestinationId::of("handler", "hung");
     let admit = |number, now| breakers.admit(&source, &order(number), Asks::Schedule, now, LIMIT, 0.0);
     for number in 1..=3 {
         admit(number, Duration::ZERO).unwrap().ended(Duration::ZERO, StartResult::Unwell, 0.0);

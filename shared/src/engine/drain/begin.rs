@@ -158,8 +158,8 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
             Disposition::Delete
         }
         Drained::Follows { token, delay, .. } => {
-            let wake_up =
-                WakeUp { token: Some(token.0), ended_wait: wake_up.ended_wait, ..WakeUp::of(&wake_up.entity) };
+            let ended_wait = wake_up.ended_wait.filter(|_| wake_up.outage.is_none());
+            let wake_up = WakeUp { token: Some(token.0), ended_wait, ..WakeUp::of(&wake_up.entity) };
             Disposition::Replace(wake_up, delay, RequeueReason::Held)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),

@@ -24,7 +24,7 @@ use crate::{
     protocol::{
         attempt::Retries,
         delivery::Delivery,
-        entity::Sequence,
+        entity::{EntityKey, FencingToken, Sequence},
         inbox::{Block, Failed, Void, Voided},
         lease::{Ended, HandOver, MarkHandOver, Release, ReleaseEmpty, Released, idle_purge_at},
         receipt::{Recent, Settlement},
@@ -251,7 +251,7 @@ impl<'a> Driver<'a> {
             }
             Stop::HandOver => {
                 let lease = self.renewer.lease().clone();
-                let wake_up = WakeUp { ended_wait: self.drain.ended_wait(), ..WakeUp::under(&entity, lease.token()) };
+                let wake_up = self.following(&entity, lease.token());
                 let announce = MarkHandOver { lease: &lease };
                 let sent = self.drainer.requeue(&wake_up, delay, reason);
                 let (_, sent) = self.renewer.hold(join(self.drainer.store.run(&announce, PATIENCE), sent)).await?;
@@ -383,9 +383,15 @@ impl<'a> Driver<'a> {
     }
 
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
-        let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
-        let wake_up = WakeUp { ended_wait: self.drain.ended_wait(), ..wake_up };
+        let wake_up = self.following(&self.drain.state().entity, self.renewer.lease().token());
         self.hand_over_to(wake_up, delay, reason).await
+    }
+
+    /// Returns the wake-up with which another drain goes on.
+    fn following(&self, entity: &EntityKey, token: FencingToken) -> WakeUp {
+        // Only an operator's attempt stays an extra one.
+        let ended_wait = self.drain.ended_wait().filter(|_| self.wake_up.outage.is_none());
+        WakeUp { ended_wait, ..WakeUp::under(entity, token) }
     }
 
     async fn hand_over_to(

@@ -62,6 +62,9 @@ impl Batch {
         merged.times = merged.times.max(received.times);
         merged.token = merged.token.filter(|token| Some(*token) == received.token);
         merged.gap = merged.gap.max(received.gap);
+        if received.outage.is_none() {
+            merged.outage = None;
+        }
         merged.ended_wait = merged.ended_wait.max(received.ended_wait);
         ids.push(id);
     }

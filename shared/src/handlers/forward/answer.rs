@@ -46,7 +46,9 @@ pub(super) fn judge(status: StatusCode, headers: &HeaderMap, excerpt: &str, now:
     }
     let after = retry_after(headers, now).map(|wait| wait.mul_f64(1.0 + JITTER * fraction.clamp(0.0, 1.0)));
     match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable { after, error },
+        // An endpoint that limits requests is not down. A wait of zero leaves the wait to the policy.
+        StatusCode::TOO_MANY_REQUESTS => Outcome::Unavailable { after: after.or(Some(Duration::ZERO)), error },
+        StatusCode::SERVICE_UNAVAILABLE => Outcome::Unavailable { after, error },
         // The gateway may have passed the request on.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => Outcome::Unanswered { after, error },
         // A 500 may be caused by this delivery.
@@ -213,8 +215,9 @@ mod tests {
     /// Promise: 429, 503 and no connection cost no attempt; 502, 504 and silence are retried for a day.
     #[test]
     fn status_429_or_503_yields_unavailable_outcome() {
-        for status in [429, 503] {
-            let Outcome::Unavailable { after: None, error } = judged(status, None) else { panic!("{status}") };
+        for (status, asked) in [(429, Some(Duration::ZERO)), (503, None)] {
+            let Outcome::Unavailable { after, error } = judged(status, None) else { panic!("{status}") };
+            assert_eq!(after, asked);
             assert!(error.contains(&status.to_string()), "{error}");
         }
     }

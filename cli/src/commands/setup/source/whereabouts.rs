@@ -192,7 +192,8 @@ pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<an
 /// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
 pub async fn delay(deployment: &Deployment, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
     let sources = configured(deployment).await.ok()?;
-    SourceDelay::of(name, sources.get(name.as_str()).map(|source| &**source), state, deployment.env.now())
+    let outages = deployment.operator().outages().await.unwrap_or_default();
+    SourceDelay::of(name, sources.get(name.as_str()).map(|source| &**source), &outages, state, deployment.env.now())
 }
 
 /// Returns the sources that are paused in the deployment's document. If the document cannot be read, returns no

@@ -11,6 +11,7 @@ use crate::{
             park::Parking,
             plan::{DeliveryGroup, HANDOVER_DELAY},
         },
+        outages::OutageWait,
         queue::WakeUp,
     },
     protocol::{
@@ -53,9 +54,11 @@ impl Driver<'_> {
         run: &HandlerRun,
     ) -> Result<Flow, DrainError> {
         let retry_at = self.now() + wait;
-        let wake_up = WakeUp::under(&self.drain.state().entity, self.renewer.lease().token());
-        let delay = wait.max(HANDOVER_DELAY);
-        if run.deliveries.is_empty() {
+        let is_refused = run.deliveries.is_empty();
+        let (outage, look) = self.outage_wait(failure, is_refused, retry_at).unzip();
+        let wake_up = WakeUp { outage, ..WakeUp::under(&self.drain.state().entity, self.renewer.lease().token()) };
+        let delay = look.map_or(wait, |look| look.min(wait)).max(HANDOVER_DELAY);
+        if is_refused {
             self.renewer.hold(self.drainer.requeue(&wake_up, delay, RequeueReason::BreakerOpen)).await??;
         } else {
             self.renewer.hold(self.drainer.wake(&wake_up, delay)).await??;
@@ -66,13 +69,33 @@ impl Driver<'_> {
             && failure.retries.waited(failure.retries.class) >= REPORTED_AFTER
         {
             let is_hung = failure.retries.class == FailureClass::Unanswered;
-            self.report_unavailable(&source.name, is_hung, &failure.error);
+            self.report_unavailable(source, is_hung, &failure.error);
         }
         let observer = &self.drainer.observer;
         for delivery in &run.deliveries {
             observer.observe(&Event::Failed { delivery, retry_in: wait, error: &failure.error });
         }
         Ok(Flow::Break(()))
+    }
+
+    /// Returns the outage whose end also ends the wait until `retry_at`, and the time until the order's first look at
+    /// it. `None` if the delivery does not wait for a destination that is down.
+    fn outage_wait(
+        &self,
+        failure: &FailedRun,
+        is_refused: bool,
+        retry_at: Timestamp,
+    ) -> Option<(OutageWait, Duration)> {
+        let Some(SourceLookup::Source(source)) = &self.source else { return None };
+        let is_down = is_refused || failure.retries.class != FailureClass::Failed;
+        let outages = &self.drainer.outages;
+        let outage = outages.known(&source.destination().id).filter(|_| is_down)?;
+        let look = outages.look_after(&outage);
+        // An early start must not exceed the source's rate.
+        let look = source.rate.map_or(look, |rate| look.max(rate.interval()));
+        let is_counted =
+            !is_refused || failure.retries.waits_for_destination() || self.drain.is_extra_attempt(self.now());
+        Some((OutageWait { destination: source.destination().id.clone(), until: retry_at, is_counted }, look))
     }
 
     pub(super) async fn give_up(&mut self, failure: &FailedRun) -> Result<Flow, DrainError> {

@@ -44,7 +44,7 @@ impl<'a> Driver<'a> {
         };
         self.describe(group, &mut deliveries);
         self.renewer.hold(self.in_flight.first_extension()).await?;
-        let ticket = match self.admit(&source) {
+        let ticket = match self.admit(&source).await? {
             Ok(ticket) => ticket,
             Err(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
         };
@@ -85,7 +85,7 @@ impl<'a> Driver<'a> {
         let Some(outcome) = outcome else {
             return follows(Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread));
         };
-        self.report(ticket, &source, &outcome);
+        self.report(ticket, &source, &outcome, took).await?;
         let step = self.drain.answered(outcome, group, &source, self.answered(took));
         let run = HandlerRun { deliveries, group, took: Some(took) };
         Ok(Flow::Continue(Some(PlannedStep { step, run })))

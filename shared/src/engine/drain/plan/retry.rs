@@ -99,8 +99,10 @@ impl Drain {
     pub fn held_back(&self, wait: Duration, source: &Source, at: Timestamp) -> Step {
         let wait = no_sooner(self.scheduled(wait, at), source);
         let retries = match self.retries(at) {
-            retries if retries.waited(FailureClass::Unavailable).is_zero() => retries,
-            retries => retries.waiting(FailureClass::Unavailable, self.beyond_ended_wait(wait, at)),
+            retries if retries.waits_for_destination() => {
+                retries.waiting(FailureClass::Unavailable, self.beyond_ended_wait(wait, at))
+            }
+            retries => retries,
         };
         let error = self.state.last_error.clone().unwrap_or_else(|| NOT_TRIED.into());
         Step::Retry { is_started: false, attempts: self.state.attempts, retries, one_by_one: None, wait, error }

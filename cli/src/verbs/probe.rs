@@ -1,0 +1,98 @@
+//! Waits for the probe that follows a retry of orders whose destination is down, and says what it found.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use webhook_serializer::{
+    operator::{Operator, OperatorError},
+    protocol::{
+        entity::EntityKey,
+        outage::{DestinationId, Outage},
+        state::EntityState,
+    },
+};
+
+use super::OperationTarget;
+use crate::{
+    commands::{interrupt::Interrupt, setup::source::whereabouts, target::Deployment},
+    say,
+    view::outage,
+};
+
+/// The number of orders whose destinations are looked up. Orders that are retried together mostly share one.
+const LOOKED_UP: usize = 25;
+
+const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
+
+/// The longest time to wait for a probe. A probe lasts at most as long as its handler's timeout, which may be longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The outages of the targets' destinations, as they were before the verb ran.
+pub struct ProbeWatch {
+    before: Vec<Outage>,
+}
+
+impl ProbeWatch {
+    /// Looks up which destinations of the targets are down. Without the sources document, finds none.
+    pub async fn of(targets: &[OperationTarget], deployment: &Deployment) -> Result<Self, OperatorError> {
+        let operator = deployment.operator();
+        let mut before = operator.outages().await?;
+        if !before.is_empty() {
+            let destinations = destinations(&operator, targets, deployment).await?;
+            before.retain(|outage| destinations.contains(&outage.destination));
+        }
+        Ok(Self { before })
+    }
+
+    /// Waits until each destination has been tried once more, and prints what was found.
+    pub async fn wait(self, deployment: &Deployment, interrupt: &Interrupt) -> Result<(), OperatorError> {
+        let Self { before: mut left } = self;
+        let env = &deployment.env;
+        for outage in &left {
+            say!("{}. Waiting for a probe …", outage::sentence(outage, env.now()));
+        }
+        let end = env.monotonic() + PATIENCE;
+        while !left.is_empty() && env.monotonic() < end && !interrupt.came() {
+            env.sleep(BETWEEN_LOOKS).await;
+            let seen = deployment.operator().outages().await?;
+            left.retain(|before| match found(before, &seen) {
+                Some(found) => {
+                    say!("{found}");
+                    false
+                }
+                None => true,
+            });
+        }
+        for outage in &left {
+            say!("No probe of {} has ended yet; the orders stay as they were.", outage.name);
+        }
+        Ok(())
+    }
+}
+
+/// Returns what a probe has found since `before` was read. `None` if none has ended.
+fn found(before: &Outage, seen: &[Outage]) -> Option<String> {
+    let of = |outage: &&Outage| outage.destination == before.destination && outage.since == before.since;
+    let Some(outage) = seen.iter().find(of) else {
+        return Some(format!("{} is up again: all its orders go on.", before.name));
+    };
+    // A probe has a nonce of its own, so one that ran before the verb does not count.
+    let is_new = outage.failed.is_some() && outage.nonce != before.nonce;
+    is_new.then(|| {
+        format!("The probe failed: {}. {} stays down, and no order waits longer for it.", outage.error, outage.name)
+    })
+}
+
+async fn destinations(
+    operator: &Operator,
+    targets: &[OperationTarget],
+    deployment: &Deployment,
+) -> Result<BTreeSet<DestinationId>, OperatorError> {
+    let Ok(sources) = whereabouts::configured(deployment).await else { return Ok(BTreeSet::new()) };
+    let orders: Vec<EntityKey> = targets.iter().take(LOOKED_UP).map(|target| target.order.clone()).collect();
+    let rows = operator.order_rows(&orders).await?;
+    let states = rows.iter().filter_map(|row| EntityState::parse(row).ok()).filter(|state| !state.is_empty());
+    let next: Vec<_> = states.map(|state| (state.entity.clone(), state.next())).collect();
+    let deliveries = operator.deliveries(&next).await?;
+    let used = deliveries.iter().filter_map(|delivery| sources.get(delivery.source().as_str()));
+    Ok(used.map(|source| source.destination().id().clone()).collect())
+}

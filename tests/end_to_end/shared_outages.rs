@@ -1,0 +1,332 @@
+//! A destination that is down for all processes: one probe at a time tries it, and its first success ends all waits.
+
+use std::sync::atomic::AtomicUsize;
+
+use tests::{
+    forwarding::{Forwarding, Layer, TableReply, TableRequest},
+    prelude::*,
+    source,
+};
+use webhook_serializer::protocol::{attempt::FailureClass, keys::outage_range};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+const SOURCES: &str = source!("shop");
+
+/// The workers of a run, each of which takes ten orders at a time.
+const WORKERS: usize = 5;
+
+type DestinationAnswer = fn() -> Outcome;
+
+const REFUSES: DestinationAnswer = || Outcome::unavailable("connection refused");
+const HANGS: DestinationAnswer = || Outcome::unanswered("no answer within 10 s");
+
+/// Returns a handler that takes 250 ms, or ten seconds if it hangs. While `is_down`, it gives `answer` and counts the
+/// start.
+fn destination(
+    is_down: impl Fn(Duration) -> bool + Clone + Send + Sync + 'static,
+    answer: DestinationAnswer,
+    starts: &Arc<AtomicUsize>,
+) -> impl Handler + Clone {
+    let starts = starts.clone();
+    Scripted(move |_: &Delivery, context: &Context| {
+        let env = context.env().clone();
+        let is_down = is_down(env.monotonic());
+        starts.fetch_add(usize::from(is_down), Relaxed);
+        async move {
+            let is_hung = is_down && matches!(answer(), Outcome::Unanswered { .. });
+            env.sleep(if is_hung { 10 * SECOND } else { SECOND / 4 }).await;
+            Ok::<_, HandlerError>(if is_down { answer() } else { Outcome::Done })
+        }
+    })
+}
+
+/// Appends one delivery to each of these orders, which take turns with the sources.
+async fn append_orders(world: &TestWorld, sources: &[&str], orders: usize) {
+    for order in 0..orders {
+        let source = sources[order % sources.len()];
+        world.append_from(source, &format!("{source}/{order}"), &order.to_string()).await;
+    }
+}
+
+/// Feeds workers with this handler until all orders are applied, or until `end` has passed.
+async fn work_until(world: &TestWorld, handler: impl Handler + Clone, orders: usize, end: Duration) {
+    let workers: Vec<_> = (0..WORKERS).map(|_| world.worker(handler.clone())).collect();
+    let is_over = AtomicBool::new(false);
+    let ends = async {
+        while world.applied().len() < orders && world.env.monotonic() < end {
+            world.env.sleep(SECOND / 10).await;
+        }
+    };
+    tokio::select! {
+        () = world.feed(&workers, 1, &is_over) => {}
+        () = ends => {}
+    }
+}
+
+struct Recovery {
+    /// The time from the destination's return to its first success.
+    first: Duration,
+    /// The time from then until all orders are settled.
+    rest: Duration,
+}
+
+fn recovery(world: &TestWorld, back: Duration, orders: usize) -> Recovery {
+    let runs = world.journal.runs();
+    let applied: Vec<_> = runs.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| run.ended).collect();
+    assert_eq!(applied.len(), orders, "each is applied once");
+    let first = *applied.iter().min().expect("some are applied");
+    Recovery { first: first.saturating_sub(back), rest: *applied.iter().max().expect("some are applied") - first }
+}
+
+/// Promise: after an outage, the first success of a destination starts all waiting orders within ten seconds; while
+/// it lasts, one probe at a time tries the destination, whatever the number of workers.
+#[tokio::test(start_paused = true)]
+async fn first_success_after_an_outage_ends_all_waits() {
+    for (orders, lasts, answer, most) in [
+        (1, MINUTE, REFUSES, 10),
+        (20, MINUTE, REFUSES, 40),
+        (500, MINUTE, REFUSES, 75),
+        (20, 10 * MINUTE, REFUSES, 130),
+        (500, 10 * MINUTE, REFUSES, 165),
+        (20, 10 * MINUTE, HANGS, 65),
+        (100, 10 * MINUTE, HANGS, 100),
+    ] {
+        let world = TestWorld::new().with_sources(SOURCES);
+        append_orders(&world, &["shop"], orders).await;
+        let starts = Arc::default();
+        let back = world.env.monotonic() + lasts;
+        work_until(&world, destination(move |now| now < back, answer, &starts), orders, back + 10 * MINUTE).await;
+        let Recovery { first, rest } = recovery(&world, back, orders);
+        let starts = starts.load(Relaxed);
+        assert!(starts <= most, "{orders} orders, {:?}: {starts} starts during the outage", answer());
+        // A probe that hangs lasts ten seconds, and is followed by a wait as long.
+        let limit = if matches!(answer(), Outcome::Unanswered { .. }) { 30 * SECOND } else { 20 * SECOND };
+        assert!(first <= limit || orders == 1, "{orders} orders, {:?}: {first:?}", answer());
+        assert!(rest <= 10 * SECOND, "{orders} orders, {:?}: {rest:?}", answer());
+    }
+}
+
+/// Returns a source that forwards to `url`.
+fn forwarding(name: &str, url: &str) -> String {
+    format!(
+        "[sources.{name}]\nprovider = 'standard-webhooks'\nsecrets = ['whsec_Zk93bTR6S2dRcTdUaHBY']\nhandler = \
+         'forward'\nforward = {{ url = '{url}', secret = 'whsec_Zk93bTR6S2dRcTdUaHBY' }}\n"
+    )
+}
+
+async fn outages(world: &TestWorld) -> Vec<Row> {
+    world.memory.query(&outage_range(10)).await.expect("memory answers").rows
+}
+
+/// Promise: sources that forward to one endpoint share its outage; other sources do not notice it.
+#[tokio::test(start_paused = true)]
+async fn sources_of_one_endpoint_share_its_outage() {
+    let shared = ["a", "b", "c", "d", "e"].map(|name| forwarding(name, "https://example.com/"));
+    let world = TestWorld::new().with_sources(&(shared.concat() + source!("well")));
+    append_orders(&world, &["a", "b", "c", "d", "e"], 20).await;
+    let starts = Arc::default();
+    let back = world.env.monotonic() + 10 * MINUTE;
+    let shared = destination(move |now| now < back, REFUSES, &starts);
+    let handler = Scripted(move |delivery: &Delivery, context: &Context| {
+        let shared = shared.clone();
+        let (delivery, context) = (delivery.clone(), context.clone());
+        async move {
+            match delivery.source().as_str() {
+                "well" => Ok(Outcome::Done),
+                _ => shared.handle(&delivery, &context).await,
+            }
+        }
+    });
+    let mut sent = BTreeMap::new();
+    let others = async {
+        for number in 0..100 {
+            let id = format!("well-{number}");
+            world.append_from("well", &format!("well/{number}"), &id).await;
+            sent.insert(id, world.env.monotonic());
+            world.env.sleep(6 * SECOND).await;
+        }
+    };
+    tokio::join!(others, work_until(&world, handler, 120, back + 10 * MINUTE));
+    let runs = world.journal.runs();
+    for run in runs.iter().filter(|run| run.delivery_id.starts_with("well")) {
+        assert!(run.started - sent[&run.delivery_id] <= SECOND, "{run:?}");
+    }
+    let rest = runs.iter().filter(|run| run.ending == RunEnd::Applied && !run.delivery_id.starts_with("well"));
+    let ended: Vec<_> = rest.map(|run| run.ended).collect();
+    let (first, last) = (*ended.iter().min().expect("some"), *ended.iter().max().expect("some"));
+    assert!((ended.len(), last - first <= 10 * SECOND) == (20, true), "{ended:?}");
+    assert!(starts.load(Relaxed) <= 130, "{starts:?} starts of five sources");
+    assert_eq!(outages(&world).await.len(), 1);
+}
+
+/// Counts the requests for rows of outages.
+#[derive(Default)]
+struct OutageRequests(AtomicUsize);
+
+impl Layer for OutageRequests {
+    async fn call(&self, inner: &Arc<dyn Table>, request: TableRequest<'_>) -> Result<TableReply, TableError> {
+        let outages = outage_range(1).partition;
+        let is_hit = match request {
+            TableRequest::Write(write) => write.key.partition == outages,
+            TableRequest::Get(key) => key.partition == outages,
+            TableRequest::Query(range) => range.partition == outages,
+            _ => false,
+        };
+        self.0.fetch_add(usize::from(is_hit), Relaxed);
+        request.of(inner).await
+    }
+}
+
+/// Failures of the deliveries themselves are no outage, nor are two orders whose destination is unavailable.
+#[tokio::test(start_paused = true)]
+async fn no_outage_is_read_or_written_without_one() {
+    let mut world = TestWorld::new().with_sources(SOURCES);
+    let requests = Arc::new(Forwarding::through(OutageRequests::default(), world.memory.clone()));
+    world.table = requests.clone();
+    append_orders(&world, &["shop"], 30).await;
+    let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "1" | "2" => Outcome::unavailable("connection refused"),
+        "3" | "4" | "5" | "6" if delivery.attempt() < 3 => Outcome::retry("an error of the delivery"),
+        _ => Outcome::Done,
+    });
+    work_until(&world, handler, 28, world.env.monotonic() + MINUTE).await;
+    assert_eq!((world.applied().len(), requests.0.load(Relaxed)), (28, 0));
+}
+
+type IsWrite = fn(&Write) -> bool;
+
+/// The writes of an outage, by an attribute that only they change.
+const WRITES: [(&str, IsWrite); 4] = [
+    ("report down", |write| sets(write, a::DESTINATION)),
+    ("claim probe", |write| removes(write, a::FAILED_AT) && !removes(write, a::DOWN_SINCE)),
+    ("report probe", |write| sets(write, a::ERROR) && !sets(write, a::DESTINATION)),
+    ("report up", |write| removes(write, a::DOWN_SINCE)),
+];
+
+fn changes(write: &Write, is: impl Fn(&Change) -> bool) -> bool {
+    write.key.partition == outage_range(1).partition
+        && matches!(&write.action, Action::Update(changes) if changes.iter().any(is))
+}
+
+fn sets(write: &Write, attribute: &str) -> bool {
+    changes(write, |change| matches!(change, Change::Set(name, _) if name == attribute))
+}
+
+fn removes(write: &Write, attribute: &str) -> bool {
+    changes(write, |change| matches!(change, Change::Remove(name) if name == attribute))
+}
+
+#[tokio::test(start_paused = true)]
+async fn orders_recover_if_replies_to_an_outages_writes_are_lost() {
+    for (name, is_hit) in WRITES {
+        for (fault, every) in [(Fault::ReplyLost, 2), (Fault::SilentAfter, 3), (Fault::Silent, 2), (throttled(), 2)] {
+            let what = format!("{name}: {fault:?} of every {every}");
+            let mut world = TestWorld::new().with_sources(SOURCES);
+            let hits = AtomicUsize::new(0);
+            world.fail(fault, move |call| {
+                call.writes.iter().any(is_hit) && hits.fetch_add(1, Relaxed).is_multiple_of(every)
+            });
+            append_orders(&world, &["shop"], 20).await;
+            let starts = Arc::default();
+            let back = world.env.monotonic() + 2 * MINUTE;
+            work_until(&world, destination(move |now| now < back, REFUSES, &starts), 20, back + 20 * MINUTE).await;
+            let applied = world.applied().len();
+            assert_eq!(applied, 20, "{what}");
+            let Recovery { first, rest } = recovery(&world, back, 20);
+            // Without a report, each process's own breaker limits the starts, and ends the waits of its orders.
+            assert!(starts.load(Relaxed) <= 200, "{what}: {starts:?} starts");
+            assert!(first + rest <= 6 * MINUTE, "{what}: {first:?}, {rest:?}");
+        }
+    }
+}
+
+fn throttled() -> Fault {
+    Fault::Before(TableError::Throttled)
+}
+
+/// The process that claimed a probe dies: another one claims the next.
+#[tokio::test(start_paused = true)]
+async fn dead_prober_is_replaced() {
+    let world = TestWorld::new().with_sources(SOURCES);
+    append_orders(&world, &["shop"], 20).await;
+    let starts = Arc::default();
+    let down = destination(|_| true, REFUSES, &starts);
+    work_until(&world, down, 20, world.env.monotonic() + MINUTE).await;
+    let died = world.env.monotonic();
+    let hangs = Scripted(|_: &Delivery, _: &Context| std::future::pending());
+    work_until(&world, hangs, 20, died + 8 * SECOND).await;
+    let row = outages(&world).await.remove(0);
+    assert!(row.get(a::DOWN_SINCE).is_some() && row.get(a::FAILED_AT).is_none(), "the probe was claimed: {row:?}");
+    let back = world.env.monotonic();
+    work_until(&world, Done, 20, back + 10 * MINUTE).await;
+    let Recovery { first, rest } = recovery(&world, back, 20);
+    // The handler's timeout, five seconds, and the time until a lease has ended.
+    assert!((first <= MINUTE, rest <= 20 * SECOND) == (true, true), "{first:?}, {rest:?}");
+}
+
+/// The destination is up for three seconds of each minute. An order's total wait, which a limit ends, grows by no more
+/// than the time that passes.
+#[tokio::test(start_paused = true)]
+async fn recoveries_count_only_time_that_passed() {
+    let world = TestWorld::new().with_sources(SOURCES);
+    for order in 0..20 {
+        world.append_all_from("shop", &format!("shop/{order}"), (0..60).map(|id| format!("{order}-{id:02}"))).await;
+    }
+    let starts = Arc::default();
+    let handler = destination(|now| now.as_secs() % 60 >= 3, REFUSES, &starts);
+    let began = world.env.now();
+    work_until(&world, handler, 20 * 60, world.env.monotonic() + 20 * MINUTE).await;
+    assert!(world.applied().len() >= 20, "{}", world.applied().len());
+    for order in 0..20 {
+        let state = world.state(&format!("shop/{order}")).await;
+        let unspent = state.retry_at.map_or(Duration::ZERO, |at| at.since(world.env.now()));
+        let waited = state.retries.waited(FailureClass::Unavailable);
+        assert!(waited <= world.env.now().since(began) + unspent, "shop/{order}: {waited:?}, {unspent:?} to go");
+    }
+}
+
+/// A new URL in the document is another destination, so orders do not wait for the old one.
+#[tokio::test(start_paused = true)]
+async fn orders_of_a_changed_destination_go_on() {
+    let world = TestWorld::new().with_sources(&forwarding("shop", "https://example.com/old"));
+    append_orders(&world, &["shop"], 20).await;
+    let starts = Arc::default();
+    work_until(&world, destination(|_| true, REFUSES, &starts), 20, world.env.monotonic() + 5 * MINUTE).await;
+    let world = world.with_sources(&forwarding("shop", "https://example.com/new"));
+    let back = world.env.monotonic();
+    work_until(&world, Done, 20, back + 10 * MINUTE).await;
+    let Recovery { first, rest } = recovery(&world, back, 20);
+    assert!(first + rest <= 10 * SECOND, "{first:?}, {rest:?}");
+}
+
+/// A destination that asks for a wait has no capacity, and is not down.
+#[tokio::test(start_paused = true)]
+async fn destination_that_asks_for_a_wait_is_not_down() {
+    let answers: [DestinationAnswer; 2] = [
+        || Outcome::Unavailable { after: Some(MINUTE), error: "429 with Retry-After".into() },
+        || Outcome::not_now("the function is throttled"),
+    ];
+    for answer in answers {
+        let world = TestWorld::new().with_sources(SOURCES);
+        append_orders(&world, &["shop"], 20).await;
+        let starts = Arc::default();
+        work_until(&world, destination(|_| true, answer, &starts), 20, world.env.monotonic() + 5 * MINUTE).await;
+        assert!(world.events.breakers().0 > 0, "{:?}: breakers open", answer());
+        assert_eq!(outages(&world).await, [], "{:?}", answer());
+    }
+}
+
+/// A refused start's wait counts nothing. So its end by a probe gives no extra attempt, and limits hold as without an
+/// outage.
+#[tokio::test(start_paused = true)]
+async fn probe_after_a_refused_start_is_an_ordinary_attempt() {
+    const LIMITED: &str = source!("shop", "retry = { first = '10ms', unanswered_for = '5ms' }");
+    let world = TestWorld::new().with_sources(LIMITED);
+    append_orders(&world, &["shop"], 6).await;
+    let starts = Arc::default();
+    work_until(&world, destination(|_| true, HANGS, &starts), 1, world.env.monotonic() + 20 * MINUTE).await;
+    assert_eq!(starts.load(Relaxed), 2 * 6, "each is started twice");
+    assert_eq!(world.operator().all_parked().await.expect("memory answers").len(), 6);
+}
