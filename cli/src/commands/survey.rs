@@ -12,7 +12,7 @@ use serializer::{
     },
 };
 use webhook_serializer::{
-    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity},
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, waiting_entity},
     protocol::{
         entity::EntityKey,
         table::{Index, Row, TableName},
@@ -47,6 +47,16 @@ pub const PARKED: &str = "the parked deliveries";
 
 const HELD: &str = "the orders on hold";
 
+const WAITS: &str = "the failing and blocked orders";
+
+/// The read units that `status` spends on the other orders once it knows those in trouble.
+const OTHERS: u64 = 40;
+
+/// The rows of such a page, each of at most 1 KB.
+const OTHERS_AT_ONCE: u32 = 100;
+
+const UNITS_OF_OTHERS: u64 = 16;
+
 const DELIVERIES: &str = "the deliveries";
 
 pub const READ_ON: &str = "Continue to read?";
@@ -54,12 +64,15 @@ pub const READ_ON: &str = "Continue to read?";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadScope {
     Orders,
+    /// The orders that are blocked, on hold or have an error.
+    Trouble,
     Parked,
     /// The orders that are not settled, and the parked deliveries.
     All,
     /// [`All`](Self::All) and the settled orders.
     Everything,
-    /// [`All`](Self::All) and, if this stays below [`FREE`], all deliveries.
+    /// [`All`](Self::All) and, if this stays below [`FREE`], all deliveries. If the orders in trouble are known from
+    /// indexes, the others may be read in part.
     Rates,
     /// [`All`](Self::All) and all deliveries.
     Deliveries,
@@ -77,6 +90,10 @@ pub struct Survey {
     pub overview: Overview,
     pub units: u64,
     pub unread: Vec<&'static str>,
+    /// True if all orders that are blocked, on hold or have an error are known from indexes.
+    pub knows_trouble: bool,
+    /// True if the other orders were read in part.
+    pub is_partial: bool,
     /// True if all rows of deliveries were read, not only the parked ones.
     pub knows_deliveries: bool,
 }
@@ -100,21 +117,31 @@ impl<'a> Surveyor<'a> {
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
         surveyor.survey.overview.keeps_settled = wanted == ReadScope::Everything;
         surveyor.survey.overview.pace = Throughput::until(deployment.env.now());
-        if wanted != ReadScope::Orders {
+        let is_without_parked = matches!(wanted, ReadScope::Orders | ReadScope::Trouble);
+        if !is_without_parked {
             surveyor.parked().await?;
         }
         let knows_parked = surveyor.survey.overview.knows_parked;
         if wanted != ReadScope::Parked {
-            surveyor.held().await?;
-            let is_first = wanted != ReadScope::Orders && !knows_parked;
+            let knows_held = surveyor.found(Index::Held, HELD, held_entity).await?;
+            // The others read all orders anyway.
+            let reads_waits = wanted == ReadScope::Trouble || (wanted == ReadScope::Rates && !cost.yes);
+            surveyor.survey.knows_trouble = reads_waits && surveyor.waits().await? && knows_held;
+            let is_first = !is_without_parked && !knows_parked;
             let free = if is_first { FREE - FOR_THE_SECOND } else { FREE };
-            surveyor.table(TableName::Entities, ORDERS, free).await?;
+            match (wanted, surveyor.survey.knows_trouble) {
+                (ReadScope::Trouble, true) => {}
+                (ReadScope::Rates, true) if knows_parked => surveyor.others().await?,
+                _ => surveyor.table(TableName::Entities, ORDERS, free).await?,
+            }
         }
         match wanted {
-            ReadScope::Orders => {}
+            ReadScope::Orders | ReadScope::Trouble => {}
             _ if !knows_parked => surveyor.table(TableName::Inbox, PARKED, FREE).await?,
             ReadScope::Deliveries => surveyor.table(TableName::Inbox, DELIVERIES, FREE).await?,
-            ReadScope::Rates if surveyor.survey.unread.is_empty() => surveyor.deliveries_if_free().await?,
+            ReadScope::Rates if surveyor.survey.unread.is_empty() && !surveyor.survey.is_partial => {
+                surveyor.deliveries_if_free().await?
+            }
             _ => {}
         }
         Ok(surveyor)
@@ -139,23 +166,61 @@ impl<'a> Surveyor<'a> {
         Ok(())
     }
 
-    /// Reads the orders on hold. Without their index, or if there are too many, the scan of all orders finds them.
-    async fn held(&mut self) -> Result<()> {
+    /// Reads the orders that an index holds. Returns `false` without the index, or if there are too many. Then the scan
+    /// of all orders finds them.
+    async fn found(
+        &mut self,
+        index: Index,
+        name: &'static str,
+        entity: impl Fn(&Row) -> Option<EntityKey>,
+    ) -> Result<bool> {
         let operator = self.operator.clone();
-        let mut held: Vec<EntityKey> = Vec::new();
-        let mut pass = operator.index_pass(Index::Held);
-        let is_whole = self.pass(&mut pass, HELD, FREE, Beyond::Stop, |_, entry| held.extend(held_entity(entry))).await;
+        let mut found: Vec<EntityKey> = Vec::new();
+        let mut pass = operator.index_pass(index);
+        let is_whole = self.pass(&mut pass, name, FREE, Beyond::Stop, |_, entry| found.extend(entity(entry))).await;
         match is_whole {
-            Ok(true) if self.unasked + held.len() as u64 <= FREE => {}
-            Ok(_) => return Ok(()),
-            Err(error) if error.downcast_ref().is_some_and(OperatorError::lacks_index) => return Ok(()),
+            Ok(true) if self.cost.yes || self.unasked + found.len() as u64 <= FREE => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.downcast_ref().is_some_and(OperatorError::lacks_index) => return Ok(false),
             Err(error) => return Err(error),
         }
         let now = self.deployment.env.now();
-        for row in operator.order_rows(&held).await? {
+        for row in operator.order_rows(&found).await? {
             self.survey.overview.found(&row, now);
         }
-        self.spend(held.len() as u64);
+        self.spend(found.len() as u64);
+        Ok(true)
+    }
+
+    /// Reads the failing and blocked orders from their index, unless rows of an older version may lack there.
+    async fn waits(&mut self) -> Result<bool> {
+        self.spend(1);
+        if self.operator.has_mended().await? && self.found(Index::Waits, WAITS, waiting_entity).await? {
+            return Ok(true);
+        }
+        output::complain(format_args!(
+            "the failing and blocked orders are not known from their index yet, so the command reads all orders; \
+             `serializer doctor` says whether the index is missing"
+        ));
+        Ok(false)
+    }
+
+    /// Reads some of the orders that are not in trouble.
+    async fn others(&mut self) -> Result<()> {
+        let operator = self.operator.clone();
+        let now = self.deployment.env.now();
+        let mut pass = operator.pass(TableName::Entities);
+        pass.limit(OTHERS_AT_ONCE);
+        let most = self.survey.units + OTHERS;
+        let before = self.survey.units;
+        while self.survey.units + UNITS_OF_OTHERS <= most && !self.interrupt.came() {
+            let Some(rows) = pass.page().await? else { return Ok(()) };
+            rows.iter().for_each(|row| self.survey.overview.order(row, now));
+            self.unasked += before + pass.read().units() - self.survey.units;
+            self.survey.units = before + pass.read().units();
+        }
+        self.survey.is_partial = true;
+        self.survey.overview.pace = Throughput::until(now);
         Ok(())
     }
 

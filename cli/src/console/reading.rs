@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity},
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, waiting_entity},
     protocol::{
         entity::EntityKey,
         receipt::{Receipt, Settlement},
@@ -26,6 +26,14 @@ pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
 const PARKED: &str = "the parked deliveries";
+
+/// The read units that a page spends on the other orders once those in trouble are known.
+const OTHERS: u64 = 40;
+
+/// The rows of such a page, each of at most 1 KB.
+const OTHERS_AT_ONCE: u32 = 100;
+
+const UNITS_OF_OTHERS: u64 = 16;
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
@@ -61,6 +69,8 @@ pub(super) struct StoreReading {
     pub(super) unread: Vec<(&'static str, Estimate)>,
     /// True if all orders on hold are known, even if not all orders were read.
     pub(super) knows_held: bool,
+    /// True if all failing and blocked orders are known.
+    pub(super) knows_waits: bool,
     /// The reason why an index could not be read, and the tables were read instead.
     pub(super) no_index: Option<String>,
 }
@@ -121,12 +131,18 @@ impl StoreReading {
         self.orders.extend(state);
     }
 
+    /// Returns whether all orders that are stopped or failing are known, even if not all orders were read.
+    pub(super) fn knows_trouble(&self) -> bool {
+        self.knows_held && self.knows_waits && self.overview.knows_parked
+    }
+
     /// Returns whether the reading may have missed orders or deliveries of this kind, so that their number is at least
     /// the counted one.
     pub(super) fn is_part_of(&self, kind: Kind) -> bool {
         self.unread.iter().any(|(what, _)| match kind {
             Kind::Parked => *what == PARKED || !self.overview.knows_parked,
             Kind::OnHold => *what == ORDERS && !self.knows_held,
+            Kind::Blocked | Kind::Failing | Kind::Unavailable => *what == ORDERS && !self.knows_waits,
             _ => *what == ORDERS,
         })
     }
@@ -147,7 +163,12 @@ impl SharedReadings {
             is_deep && now.since(reading.at) < reading.keeps(is_local)
         };
         let others = if wanted == Tables::Orders { [0, 1] } else { [1, 1] };
-        if let Some(reading) = others.iter().filter_map(|at| self.lock()[*at].clone()).find(fits) {
+        // Once the orders in trouble are known, such a reading has fewer of the others than a page of orders shows.
+        let has_enough = |reading: &Arc<StoreReading>| {
+            wanted == Tables::All || !reading.knows_trouble() || reading.unread.iter().all(|(what, _)| *what != ORDERS)
+        };
+        let mut kept = others.iter().filter_map(|at| self.lock()[*at].clone());
+        if let Some(reading) = kept.find(|reading| fits(reading) && has_enough(reading)) {
             return Ok(reading);
         }
         let reading = Arc::new(read(watched, wanted, depth).await?);
@@ -201,12 +222,14 @@ async fn read(watched: &Watched, wanted: Tables, depth: ReadingDepth) -> Result<
         units: 0,
         unread: Vec::new(),
         knows_held: false,
+        knows_waits: false,
         no_index: None,
     };
     let mut making = Making { operator: &watched.operator, depth, reading };
     if wanted == Tables::All {
         making.parked().await?;
-        making.held().await?;
+        making.reading.knows_held = making.found(Index::Held, held_entity).await?;
+        making.waits().await?;
     }
     making.orders().await?;
     if wanted == Tables::All {
@@ -233,10 +256,21 @@ impl Making<'_> {
         mut pass: Pass<'_>,
         mut add: impl FnMut(&mut StoreReading, &Row),
     ) -> Result<Option<Estimate>, OperatorError> {
+        self.pass_below(&mut pass, FREE, ReadCost::PAGE_UNITS, &mut add).await
+    }
+
+    /// Stops if a further page of `page_units` could make the reading take more than `most` units.
+    async fn pass_below(
+        &mut self,
+        pass: &mut Pass<'_>,
+        most: u64,
+        page_units: u64,
+        add: &mut impl FnMut(&mut StoreReading, &Row),
+    ) -> Result<Option<Estimate>, OperatorError> {
         let before = self.reading.units;
         loop {
             self.reading.units = before + pass.read().units();
-            if self.depth == ReadingDepth::Free && self.reading.units + ReadCost::PAGE_UNITS > FREE {
+            if self.depth == ReadingDepth::Free && self.reading.units + page_units > most {
                 return Ok(Some(pass.read().estimate()));
             }
             let Some(rows) = pass.page().await? else { return Ok(None) };
@@ -261,36 +295,52 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Reads the orders on hold. Without their index, or if there are too many, the scan of all orders finds them.
-    async fn held(&mut self) -> Result<(), OperatorError> {
-        let mut held = Vec::new();
-        let pass = self.operator.index_pass(Index::Held);
-        let rest = match self.pass(pass, |_, entry| held.extend(held_entity(entry))).await {
+    /// Reads the orders that an index holds. Returns `false` without the index, or if there are too many. Then the scan
+    /// of all orders finds them.
+    async fn found(&mut self, index: Index, entity: impl Fn(&Row) -> Option<EntityKey>) -> Result<bool, OperatorError> {
+        let mut found = Vec::new();
+        let pass = self.operator.index_pass(index);
+        let rest = match self.pass(pass, |_, entry| found.extend(entity(entry))).await {
             Err(error) if error.lacks_index() => {
                 self.reading.no_index.get_or_insert(error.to_string());
-                return Ok(());
+                return Ok(false);
             }
             read => read?,
         };
-        if rest.is_some() || (self.depth == ReadingDepth::Free && self.reading.units + held.len() as u64 > FREE) {
-            return Ok(());
+        if rest.is_some() || (self.depth == ReadingDepth::Free && self.reading.units + found.len() as u64 > FREE) {
+            return Ok(false);
         }
-        for row in self.operator.order_rows(&held).await? {
+        for row in self.operator.order_rows(&found).await? {
             self.reading.overview.found(&row, self.reading.at);
             self.reading.add_order(&row);
         }
-        self.reading.units += held.len() as u64;
-        self.reading.knows_held = true;
+        self.reading.units += found.len() as u64;
+        Ok(true)
+    }
+
+    /// Reads the failing and blocked orders from their index, unless rows of an older version may lack there.
+    async fn waits(&mut self) -> Result<(), OperatorError> {
+        self.reading.units += 1;
+        if self.operator.has_mended().await? {
+            self.reading.knows_waits = self.found(Index::Waits, waiting_entity).await?;
+        } else {
+            self.reading.no_index.get_or_insert("the sweep has yet to visit all orders of an older version".to_owned());
+        }
         Ok(())
     }
 
     async fn orders(&mut self) -> Result<(), OperatorError> {
-        let pass = self.operator.pass(TableName::Entities);
-        let add = |reading: &mut StoreReading, row: &Row| {
+        let mut pass = self.operator.pass(TableName::Entities);
+        let mut add = |reading: &mut StoreReading, row: &Row| {
             reading.overview.order(row, reading.at);
             reading.add_order(row);
         };
-        let rest = self.pass(pass, add).await?;
+        let rest = if self.reading.knows_trouble() {
+            pass.limit(OTHERS_AT_ONCE);
+            self.pass_below(&mut pass, self.reading.units + OTHERS, UNITS_OF_OTHERS, &mut add).await?
+        } else {
+            self.pass(pass, add).await?
+        };
         self.reading.unread.extend(rest.map(|all| (ORDERS, all)));
         Ok(())
     }
@@ -311,7 +361,9 @@ impl Making<'_> {
     }
 
     async fn sources(&mut self) -> Result<(), OperatorError> {
-        for some in self.reading.overview.unknown(|_| true).chunks(BATCH).take(SOURCES / BATCH) {
+        let is_whole = !self.reading.knows_trouble() || self.reading.unread.is_empty();
+        let unknown = self.reading.overview.unknown(|lane| is_whole || lane.kind.is_trouble());
+        for some in unknown.chunks(BATCH).take(SOURCES / BATCH) {
             self.reading.units += some.len() as u64;
             for delivery in self.operator.deliveries(some).await? {
                 let entity = delivery.entity().as_str();

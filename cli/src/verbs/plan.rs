@@ -76,7 +76,7 @@ impl OperationRequest {
                 Ok(OperationPlan { targets, columns: &["order"], rows: vec![row], notes: Vec::new(), left_out: 0 })
             }
             (_, None) => {
-                let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Orders).await?;
+                let mut surveyor = Surveyor::read(deployment, cost, interrupt.clone(), ReadScope::Trouble).await?;
                 let is_wanted = |lane: &OrderSummary| filter.takes_but_source(lane.error(), lane.since());
                 if filter.source.is_some() {
                     surveyor.sources(is_wanted).await?;

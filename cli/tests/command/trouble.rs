@@ -5,6 +5,7 @@ use std::{
     net::TcpListener,
     process::Output,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
 };
 
 use aws_sdk_dynamodb::types::{DeleteGlobalSecondaryIndexAction, GlobalSecondaryIndexUpdate};
@@ -13,10 +14,12 @@ use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
     protocol::{
+        attempt::{FailureClass, Retries},
         entity::{EntityKey, Sequence},
         format::{FORMAT, attribute as a},
-        keys::{entity_row, parked_row, part_row},
-        table::{Action, Row, Write},
+        keys::{entity_row, parked_row, part_row, sweep_position_row},
+        table::{Action, Change, Row, Write},
+        waits::{SourceTag, WaitClass, Waits},
     },
     time::{Env, Nonce, Timestamp},
 };
@@ -146,7 +149,7 @@ impl Trouble {
             entities_table: named("ENTITIES_TABLE"),
             inbox_table: named("INBOX_TABLE"),
             queue_url: named("QUEUE_URL"),
-            retention: std::time::Duration::from_secs(86_400),
+            retention: Duration::from_secs(86_400),
             parked_retention: None,
         };
         let account = Account::local(named("AWS_ENDPOINT_URL_DYNAMODB"), named("AWS_ENDPOINT_URL_SQS"));
@@ -298,7 +301,7 @@ fn order(key: &str, padding: String) -> Write {
 fn scan_over_1000_read_units_requires_yes_option() {
     let trouble = Trouble::start();
     trouble.write(large_orders());
-    let refused = trouble.ran(&["status"]);
+    let refused = trouble.ran(&["list"]);
     let said = complained(&refused);
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     let about = said.split_once("reading the orders takes about ").and_then(|(_, rest)| rest.split_once(' '));
@@ -361,6 +364,67 @@ fn parked_and_held_orders_are_counted_among_many_orders() {
     // A page may show what was read up to a second before.
     let now = console::while_it_serves(trouble.console(), |url| console::page_at(url, ""));
     assert!(now.contains("at least") && now.contains("An index cannot be read"), "{now}");
+}
+
+/// Returns a row of each kind that the index `waits` holds, by an order's number.
+fn in_trouble(number: usize) -> Write {
+    let mut write = order(&format!("shop/trouble/{number:02}"), String::new());
+    let Action::Put(row) = &mut write.action else { panic!("it is put") };
+    let class = [FailureClass::Failed, FailureClass::Failed, FailureClass::Unavailable][number % 3];
+    let retries = Retries::default().after(class, Duration::from_secs(60));
+    row.set(a::TAIL, 13_u32);
+    row.set(a::LAST_ERROR, "out of order");
+    row.set(a::RETRIES, retries.to_stored().expect("a failure"));
+    row.set(a::PENDING_SINCE, 1_000_u32);
+    let class = match number % 3 {
+        0 => {
+            row.set(a::ATTEMPTS, 1_u32);
+            row.set(a::BLOCKED, "attempts");
+            WaitClass::Blocked
+        }
+        1 => {
+            row.set(a::ATTEMPTS, 1_u32);
+            row.set(a::RETRY_AT, 4_000_000_000_000_u64);
+            WaitClass::Failed
+        }
+        _ => {
+            row.set(a::RETRY_AT, 4_000_000_000_000_u64);
+            WaitClass::Unavailable
+        }
+    };
+    row.set(a::WAITS, Waits { class, source: SourceTag::default() }.to_stored());
+    write
+}
+
+/// Promise: `status` and the console count failing and blocked orders exactly, for less than 100 read units, however
+/// many orders there are. Until the sweep has mended the rows of older versions, they read all orders, and say so.
+#[test]
+fn twenty_orders_in_trouble_among_thousands_cost_less_than_100_read_units() {
+    let trouble = Trouble::start();
+    let idle = (0..3_000).map(|number| order(&format!("shop/idle/{number:05}"), "x".repeat(250)));
+    trouble.write(idle.chain((0..20).map(in_trouble)));
+    let counts = |status: &Value| ["blocked", "failing", "unavailable"].map(|kind| status[kind].as_u64().unwrap());
+    let status = trouble.json(&["status"]);
+    assert_eq!((counts(&status), &status["trouble_complete"]), ([7, 7, 6], &true.into()), "{status}");
+    let units = status["read_units"].as_u64().unwrap();
+    assert!(units < 100 && status["complete"] == false && status["orders"].as_u64() < Some(3_020), "{status}");
+    let headline = "7 orders blocked, 7 orders failing, 6 orders waiting for an unavailable destination";
+    let now = console::page_at(&trouble.local.console, "");
+    assert!(now.contains(&format!("<h1>{headline}</h1>")), "{now}");
+    let read = now.split_once("ago, for about ").and_then(|(_, rest)| rest.split_once(' ')).expect("it is said").0;
+    assert!(read.parse::<u64>().unwrap() < 100, "{read}");
+    let listed = printed(&trouble.ran(&["list", "--failing", "--blocked", "--json"]));
+    assert_eq!(listed.lines().count(), 20);
+    let whole = trouble.json(&["status", "--yes"]);
+    assert_eq!((counts(&whole), &whole["orders"]), ([7, 7, 6], &3_020.into()), "{whole}");
+
+    // A sweep of an older version has visited rows.
+    let elsewhere = Write::update(sweep_position_row(), vec![Change::set(a::NONCE, "other")]);
+    trouble.write([elsewhere].into_iter());
+    let unmended = trouble.ran(&["status", "--json"]);
+    assert!(complained(&unmended).contains("so the command reads all orders"), "{unmended:?}");
+    let unmended: Value = serde_json::from_str(&printed(&unmended)).unwrap();
+    assert_eq!((counts(&unmended), &unmended["orders"]), ([7, 7, 6], &3_020.into()), "{unmended}");
 }
 
 /// Returns the number of parked deliveries that `list` printed as JSON.
@@ -478,7 +542,7 @@ fn expired_delivery_that_blocks_its_order_is_shown() {
     }
 }
 
-/// The rows have 1.4 MB, and 4 KB cost half a unit.
+/// The rows have 1.4 MB, and 4 KB cost half a unit; a page reads a part of them.
 #[test]
 fn console_of_named_tables_spends_about_20_read_units_a_second() {
     let trouble = Trouble::start();
@@ -496,7 +560,7 @@ fn console_of_named_tables_spends_about_20_read_units_a_second() {
         let (units, pause) = price.split_once(" read units every ").expect("a pause");
         let units: f64 = units.parse().unwrap();
         let pause: f64 = pause.split_once(" s.").unwrap().0.parse().unwrap();
-        assert!(units > 150.0 && (pause > units / 20.0 - 0.1) == is_priced, "{target}: {price}");
+        assert!(units > 40.0 && (pause > units / 20.0 - 0.1) == is_priced, "{target}: {price}");
     }
 }
 

@@ -6,7 +6,8 @@ use crate::{
     protocol::{
         entity::EntityKey,
         format::attribute as a,
-        keys::entity_row,
+        keys::{entity_row, sweep_position_range},
+        maintain::{Position, Round},
         table::{Index, IndexScan, InvalidKind, Row, Scanned, Segment, TableName},
     },
 };
@@ -109,6 +110,15 @@ impl Pass<'_> {
         Ok(Some(rows))
     }
 
+    /// Makes each further page read at most `rows` rows.
+    pub fn limit(&mut self, rows: u32) {
+        match &mut self.rest {
+            Rest::Table(_, segment) => segment.limit = rows,
+            Rest::Index(scan) => scan.limit = rows,
+            Rest::Nothing => {}
+        }
+    }
+
     pub fn read(&self) -> ReadCost {
         self.read
     }
@@ -143,6 +153,14 @@ impl Operator {
         Pass { operator: self, rest: Rest::Index(IndexScan { index, after: None, limit: PAGE }), read }
     }
 
+    /// Returns whether the sweep has mended all rows of older versions, so that [`Index::Waits`] holds every entity
+    /// that is blocked or has an error. Costs one read unit.
+    pub async fn has_mended(&self) -> Result<bool, OperatorError> {
+        let page = self.store.query(&sweep_position_range(), PATIENCE).await?;
+        let position = page.rows.first().and_then(|row| Position::parse(row).ok());
+        Ok(position.and_then(|position| position.round).is_some_and(|round| Round::is_complete(&round)))
+    }
+
     /// Reads the rows of these entities. The result leaves out entities without a row.
     pub async fn order_rows(&self, entities: &[EntityKey]) -> Result<Vec<Row>, OperatorError> {
         let mut rows = Vec::new();
@@ -152,6 +170,11 @@ impl Operator {
         }
         Ok(rows)
     }
+}
+
+/// Returns the entity of an entry of [`Index::Waits`].
+pub fn waiting_entity(entry: &Row) -> Option<EntityKey> {
+    entry.text(a::ENTITY).and_then(|entity| EntityKey::parse(entity).ok())
 }
 
 /// Returns the entity of an entry of [`Index::Held`], if its hold has not ended.

@@ -143,6 +143,7 @@ impl List {
 
     fn wanted(&self) -> ReadScope {
         match (self.parked, self.chooses_orders()) {
+            (false, true) if !self.waiting => ReadScope::Trouble,
             (false, true) => ReadScope::Orders,
             (true, false) => ReadScope::Parked,
             _ if self.is_unfiltered() => ReadScope::Everything,

@@ -34,10 +34,11 @@ use crate::commands::{
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "It reads the parked deliveries from their index, and the row of every order, an eighth of a read unit \
-                  for each KB. Before it reads more than 1,000 read units, it shows the estimate and asks. After \
-                  Ctrl-C it shows what it has read so far. An index follows the tables within about a second. If it \
-                  cannot be read, the command says so, and reads all stored deliveries.\n\n\
+    after_help = "It reads the parked deliveries and the failing, blocked and held orders from indexes, and a part of \
+                  the other orders; with --yes, the row of every order, an eighth of a read unit for each KB. Before \
+                  it reads more than 1,000 read units, it shows the estimate and asks. After Ctrl-C it shows what it \
+                  has read so far. An index follows the tables within about a second. If one cannot be read, the \
+                  command says so, and reads the table.\n\n\
                   Errors that differ only in numbers of four or more digits count as one, and are shown with `…`.\n\n\
                   The source of a group of orders is that of their next deliveries. All their waiting deliveries are \
                   counted; those of other sources are named in brackets if all deliveries were read.\n\n\
@@ -63,7 +64,8 @@ impl Status {
         let deployment = self.target.connect().await?;
         let wanted = if self.no_parked { ReadScope::Orders } else { ReadScope::Rates };
         let mut surveyor = Surveyor::read(&deployment, self.cost, Interrupt::listen(), wanted).await?;
-        surveyor.sources(|_| true).await?;
+        let is_partial = surveyor.survey.is_partial;
+        surveyor.sources(|lane| !is_partial || lane.kind.is_trouble()).await?;
         let survey = surveyor.finish();
         let paused = whereabouts::paused(&deployment).await;
         let outages = deployment.operator().outages().await?;
@@ -85,7 +87,13 @@ impl Status {
     fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, outages: &[Outage], deployment: &Deployment) {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
-        say!("{}", summary(seen, !self.no_parked, all_read));
+        say!("{}{}", if survey.is_partial { "At least " } else { "" }, summary(seen, !self.no_parked, all_read));
+        if survey.is_partial {
+            say!(
+                "Blocked, failing and held orders are counted in full, from indexes. Of the others, only a part was read; with \
+                 --yes, all are. A lost wake-up or a dead worker's lease is found by the sweep, within about an hour."
+            );
+        }
         let now = deployment.env.now();
         for outage in outages {
             say!("{}.", outage::sentence(outage, now));
@@ -228,7 +236,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "paused_sources": paused, "outages": outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": paused, "outages": outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty() && !survey.is_partial, "trouble_complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

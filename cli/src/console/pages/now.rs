@@ -108,7 +108,7 @@ fn headline(reading: &StoreReading, is_well: bool) -> String {
             format!("{}{} {what}", at_least(reading, kind), count(number as u64, one, many))
         })
         .collect();
-    match (parts.is_empty(), is_well && reading.unread.is_empty()) {
+    match (parts.is_empty(), is_well && (reading.unread.is_empty() || reading.knows_trouble())) {
         (true, true) => "No order is stopped or failing".to_owned(),
         (true, false) => "Nothing blocked or parked was found so far".to_owned(),
         (false, _) => parts.join(", "),
@@ -355,6 +355,7 @@ mod tests {
             units: 1_000,
             unread,
             knows_held: false,
+            knows_waits: false,
             no_index: None,
         }
     }
