@@ -221,7 +221,7 @@ impl<'a> RandomCase<'a> {
         let seen = pick(&self.positions, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         let after = act.twist.is_multiple_of(2).then(|| format!("{}/o0", self.names.case));
         let turn = SweepTurn { number: u64::from(act.twist), after, due: now };
-        let round = turn.number.is_multiple_of(2).then(|| Round { since: now, segments: 3 });
+        let round = turn.number.is_multiple_of(2).then_some(Round { since: now, segments: 3 });
         let to = Position { turn, nonce: self.nonce(), round };
         if self.run(&AdvancePosition { seen: seen.as_ref(), to: &to }).await? == Some(PositionAdvanced::Advanced) {
             self.positions.push(to);
