@@ -168,7 +168,8 @@ mod tests {
 
     #[test]
     fn order_status_names_the_outage_of_its_destination() {
-        let document = "[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n[sources.other]\nprovider = 'shopify'";
+        let document =
+            "[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n[sources.other]\nprovider = 'shopify'\nhandler = 'h'";
         let sources = Sources::parse(document).unwrap();
         let shop = sources.get("shop").unwrap();
         let row = outage_row(shop.destination().id()).to_row().with(a::VERSION, FORMAT).with(a::DUE, 1_008_000_u32);
