@@ -100,6 +100,9 @@ async fn lanes_page_shows_200_of_ten_thousand_orders() {
     let console = console(&lane, None).await;
     let at = |path: &str| format!("http://{}{path}", console.address);
     browser.open(&console.url).await;
+    // With the orders in trouble known from their index, the first page reads only a part of the others.
+    browser.until_text("at least").await;
+    browser.open(&at("/?read=all")).await;
     browser.until_text("10\u{202f}000").await;
     let begun = lane.env.monotonic();
     browser.open(&at("/lanes")).await;
