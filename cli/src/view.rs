@@ -6,6 +6,7 @@ pub mod body;
 pub mod delivery;
 pub mod job;
 pub mod lanes;
+pub mod limits;
 pub mod order_status;
 pub mod outage;
 pub mod overview;

@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 pub use erase::Erased;
 pub use hold::StateChange;
-pub use pass::{Estimate, Pass, ReadCost, held_entity, waiting_entity};
+pub use pass::{Estimate, Pass, ReadCost, held_entity, indexed_entity};
 pub use past::{Past, SettledPage};
 pub use redrive::Redriven;
 pub use restore::{JobReport, Newest, RESTORED, RestoreFindings, RestoreReport, Restored};

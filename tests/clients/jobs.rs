@@ -148,7 +148,7 @@ async fn failed_run_is_recorded_and_reported_to_its_caller() {
         let (tick, result) = (jobs[0].state.last_tick.unwrap(), jobs[0].state.last_result.clone().unwrap());
         assert_eq!(result.ending, TickOutcome::Failed, "{language:?}");
         assert!(result.error.contains("no paper"), "{language:?}: {}", result.error);
-        // A minute may begin meanwhile.
+        // The next minute may have begun.
         let later = ticks(&hosts.call("report", json!({ "zone": null })).await);
         assert!(!later.contains(&tick.as_millis()), "{language:?}: it is recorded");
     }))

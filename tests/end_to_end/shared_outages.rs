@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 const SOURCES: &str = source!("shop");
 
-/// The workers of a run, each of which takes ten orders at a time.
+/// The number of workers of a run. Each takes ten orders at a time.
 const WORKERS: usize = 5;
 
 type DestinationAnswer = fn() -> Outcome;
@@ -80,8 +80,8 @@ fn recovery(world: &TestWorld, back: Duration, orders: usize) -> Recovery {
     Recovery { first: first.saturating_sub(back), rest: *applied.iter().max().expect("some are applied") - first }
 }
 
-/// Promise: after an outage, the first success of a destination starts all waiting orders within ten seconds; while
-/// it lasts, one probe at a time tries the destination, whatever the number of workers.
+/// Promise: the first success after an outage starts all waiting orders within ten seconds. Until then, all workers
+/// together send one probe at a time.
 #[tokio::test(start_paused = true)]
 async fn first_success_after_an_outage_ends_all_waits() {
     for (orders, lasts, answer, most) in [
@@ -179,7 +179,7 @@ impl Layer for OutageRequests {
     }
 }
 
-/// Failures of the deliveries themselves are no outage, nor are two orders whose destination is unavailable.
+/// Neither deliveries that fail nor two orders with an unavailable destination begin an outage.
 #[tokio::test(start_paused = true)]
 async fn no_outage_is_read_or_written_without_one() {
     let mut world = TestWorld::new().with_sources(SOURCES);

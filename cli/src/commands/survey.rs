@@ -7,12 +7,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serializer::{
     output,
     view::{
+        limits::{FREE, OTHERS, OTHERS_AT_ONCE, UNITS_OF_OTHERS},
         overview::{OrderSummary, Overview},
         throughput::Throughput,
     },
 };
 use webhook_serializer::{
-    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, waiting_entity},
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, indexed_entity},
     protocol::{
         entity::EntityKey,
         table::{Index, Row, TableName},
@@ -20,9 +21,6 @@ use webhook_serializer::{
 };
 
 use super::{interrupt::Interrupt, target::Deployment};
-
-/// The largest number of read units that a survey spends without asking the operator.
-pub const FREE: u64 = 1000;
 
 /// The read units that are reserved for the second table. The second table's cost is unknown until its first page is
 /// read.
@@ -48,14 +46,6 @@ pub const PARKED: &str = "the parked deliveries";
 const HELD: &str = "the orders on hold";
 
 const WAITS: &str = "the failing and blocked orders";
-
-/// The read units that `status` spends on the other orders once it knows those in trouble.
-const OTHERS: u64 = 40;
-
-/// The rows of such a page, each of at most 1 KB.
-const OTHERS_AT_ONCE: u32 = 100;
-
-const UNITS_OF_OTHERS: u64 = 16;
 
 const DELIVERIES: &str = "the deliveries";
 
@@ -195,13 +185,12 @@ impl<'a> Surveyor<'a> {
     /// Reads the failing and blocked orders from their index, unless rows of an older version may lack there.
     async fn waits(&mut self) -> Result<bool> {
         self.spend(1);
-        if self.operator.has_mended().await? && self.found(Index::Waits, WAITS, waiting_entity).await? {
-            return Ok(true);
-        }
-        output::complain(format_args!(
-            "the failing and blocked orders are not known from their index yet, so the command reads all orders; \
-             `serializer doctor` says whether the index is missing"
-        ));
+        let reason = match self.operator.has_mended().await? {
+            true if self.found(Index::Waits, WAITS, indexed_entity).await? => return Ok(true),
+            true => "their index cannot be read (`serializer doctor` says what to do), or has too many entries",
+            false => "the sweep has yet to complete their index",
+        };
+        output::complain(format_args!("the command reads all orders to find the failing and blocked ones: {reason}"));
         Ok(false)
     }
 

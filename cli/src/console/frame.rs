@@ -232,7 +232,7 @@ pub(super) fn read(reading: &StoreReading, now: Timestamp, whole: &str) -> Marku
             "Read " (duration(now.since(reading.at))) " ago, for about " (count(reading.units, "read unit", "read units")) "."
         }
         @if let Some(reason) = &reading.no_index {
-            p.notice { "An index cannot be read, so the console reads the tables instead: " (reason) ". " code { "serializer doctor" } " says what to do." }
+            p.notice { (reason) ". Until then, the console reads the tables." }
         }
         @for (what, estimate) in &reading.unread {
             p.notice {

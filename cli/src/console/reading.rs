@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, waiting_entity},
+    operator::{Estimate, Operator, OperatorError, Pass, ReadCost, held_entity, indexed_entity},
     protocol::{
         entity::EntityKey,
         receipt::{Receipt, Settlement},
@@ -16,24 +16,17 @@ use webhook_serializer::{
 };
 
 use super::Watched;
-use crate::view::{order_status::Kind, overview::Overview};
-
-/// The read units that a page spends unless the user asks for more. The commands have the same limit.
-pub(super) const FREE: u64 = 1000;
+use crate::view::{
+    limits::{FREE, OTHERS, OTHERS_AT_ONCE, UNITS_OF_OTHERS},
+    order_status::Kind,
+    overview::Overview,
+};
 
 /// The read units per second that repeated readings spend on average. This rate costs less than a cent an hour.
 pub(super) const UNITS_PER_SECOND: u64 = 20;
 
 const ORDERS: &str = "the orders";
 const PARKED: &str = "the parked deliveries";
-
-/// The read units that a page spends on the other orders once those in trouble are known.
-const OTHERS: u64 = 40;
-
-/// The rows of such a page, each of at most 1 KB.
-const OTHERS_AT_ONCE: u32 = 100;
-
-const UNITS_OF_OTHERS: u64 = 16;
 
 const MIN_AGE: Duration = Duration::from_secs(1);
 
@@ -71,7 +64,7 @@ pub(super) struct StoreReading {
     pub(super) knows_held: bool,
     /// True if all failing and blocked orders are known.
     pub(super) knows_waits: bool,
-    /// The reason why an index could not be read, and the tables were read instead.
+    /// The reason why a table was read instead of an index, as a sentence without a full stop.
     pub(super) no_index: Option<String>,
 }
 
@@ -249,6 +242,11 @@ struct Making<'a> {
     reading: StoreReading,
 }
 
+/// Says why an index is not read, without a full stop.
+fn lacking(error: &OperatorError) -> String {
+    format!("An index cannot be read; `serializer doctor` says what to do ({error})")
+}
+
 impl Making<'_> {
     /// Reads a table or an index. Returns what all of it costs if it was not read to the end.
     async fn pass(
@@ -288,7 +286,7 @@ impl Making<'_> {
             }
             Err(error) if error.lacks_index() => {
                 self.reading.overview.forget_parked();
-                self.reading.no_index = Some(error.to_string());
+                self.reading.no_index = Some(lacking(&error));
             }
             Err(error) => return Err(error),
         }
@@ -302,7 +300,7 @@ impl Making<'_> {
         let pass = self.operator.index_pass(index);
         let rest = match self.pass(pass, |_, entry| found.extend(entity(entry))).await {
             Err(error) if error.lacks_index() => {
-                self.reading.no_index.get_or_insert(error.to_string());
+                self.reading.no_index.get_or_insert_with(|| lacking(&error));
                 return Ok(false);
             }
             read => read?,
@@ -322,9 +320,9 @@ impl Making<'_> {
     async fn waits(&mut self) -> Result<(), OperatorError> {
         self.reading.units += 1;
         if self.operator.has_mended().await? {
-            self.reading.knows_waits = self.found(Index::Waits, waiting_entity).await?;
+            self.reading.knows_waits = self.found(Index::Waits, indexed_entity).await?;
         } else {
-            self.reading.no_index.get_or_insert("the sweep has yet to visit all orders of an older version".to_owned());
+            self.reading.no_index.get_or_insert("The sweep has yet to complete an index".to_owned());
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! The relay for a sender whose webhooks do not name the order: the receiver asks ShipStation for the shipments, and
-//! posts an event for each to a source of its own, [`SOURCE`], whose key is the order's.
+//! posts an event for each to the source [`SOURCE`], which takes the order's key from it.
 
 use std::fmt::Write;
 

@@ -75,7 +75,7 @@ fn found(before: &Outage, seen: &[Outage]) -> Option<String> {
     let Some(outage) = seen.iter().find(of) else {
         return Some(format!("{} is up again: all its orders go on.", before.name));
     };
-    // A probe has a nonce of its own, so one that ran before the verb does not count.
+    // Each probe has another nonce. The one that ran before the verb does not count.
     let is_new = outage.failed.is_some() && outage.nonce != before.nonce;
     is_new.then(|| {
         format!("The probe failed: {}. {} stays down, and no order waits longer for it.", outage.error, outage.name)

@@ -156,7 +156,8 @@ impl OperationRequest {
             !interrupt.came()
         };
         let watch = match self.verb.is(&RETRY) && !json {
-            true => Some(ProbeWatch::of(targets, deployment).await?),
+            // Whoever may not read the outages may retry all the same.
+            true => ProbeWatch::of(targets, deployment).await.ok(),
             false => None,
         };
         let ended = self.verb.run(&operator, targets, &mut report).await;

@@ -26,8 +26,8 @@ const LONGEST_ERROR: usize = 200;
 /// The retention of the row after its last write.
 const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 
-/// The longest time for which a claimed or planned probe keeps other processes from claiming one. A probe further
-/// ahead was planned by a clock that is wrong.
+/// The longest time that a claimed or planned probe keeps other processes from claiming one. A later probe was
+/// planned by a wrong clock.
 pub const LONGEST_PROBE: Duration = Duration::from_secs(16 * 60);
 
 /// Identifies a destination: 128 bits of the hash of its kind and its address, which may contain a secret.
@@ -63,7 +63,7 @@ pub struct Outage {
     pub error: String,
     /// The nonce of the report or of the newest claim.
     pub nonce: Nonce,
-    /// The time from which the next probe may be claimed.
+    /// The earliest time of the next probe.
     pub due: Timestamp,
     /// The newest failed start. `None` while a claimed probe has not been reported.
     pub failed: Option<FailedStart>,
@@ -103,7 +103,7 @@ impl Outage {
         }))
     }
 
-    /// Returns the time from which the next probe may be claimed. `None` while a probe runs.
+    /// Returns the earliest time of the next probe. `None` while a probe runs.
     pub fn next_probe(&self) -> Option<Timestamp> {
         self.failed.as_ref().map(|_| self.due)
     }
@@ -147,7 +147,7 @@ pub struct ReportDown<'a> {
     /// The entity whose start failed.
     pub entity: &'a EntityKey,
     pub now: Timestamp,
-    /// The time from which the first probe may be claimed.
+    /// The earliest time of the first probe.
     pub due: Timestamp,
 }
 
@@ -183,7 +183,7 @@ pub struct ClaimProbe<'a> {
     pub seen: &'a Outage,
     pub nonce: &'a Nonce,
     pub now: Timestamp,
-    /// The time from which another process may claim a probe if this one is never reported.
+    /// The earliest time of another process's probe, if this one is never reported.
     pub due: Timestamp,
 }
 

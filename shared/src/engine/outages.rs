@@ -1,4 +1,4 @@
-//! What this process knows of outages of destinations, and its part in ending them.
+//! Outages of destinations, as this process has seen them, and the probes with which it helps to end them.
 //!
 //! While a destination is down, all processes share one row. The process that claims the next probe
 //! starts one handler; everybody else's orders wait, and look at the row now and then. Without an outage,
@@ -29,7 +29,7 @@ const PROBE_AFTER: Duration = Duration::from_secs(5);
 /// The longest such time. A probe that takes long is followed by a wait as long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// The time for which an answer of the store about the row is used again.
+/// The time in which the store is not asked again about the same row.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The shortest time between two orders of this process that go on because a probe is due. Usually the first one
@@ -54,7 +54,7 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone)]
-struct Seen {
+struct KnownOutage {
     outage: Option<Outage>,
     /// The time of the store's answer, by the monotonic clock.
     at: Duration,
@@ -80,7 +80,7 @@ pub(crate) enum ProbeRequest {
 #[derive(Debug, Clone)]
 pub(crate) struct Outages {
     store: Store,
-    seen: Arc<Mutex<BTreeMap<DestinationId, Seen>>>,
+    seen: Arc<Mutex<BTreeMap<DestinationId, KnownOutage>>>,
 }
 
 impl Outages {
@@ -88,7 +88,7 @@ impl Outages {
         Self { store, seen: Arc::default() }
     }
 
-    fn seen(&self) -> MutexGuard<'_, BTreeMap<DestinationId, Seen>> {
+    fn seen(&self) -> MutexGuard<'_, BTreeMap<DestinationId, KnownOutage>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,7 +106,7 @@ impl Outages {
         let closes = over.is_some() || outage.is_none() && before.is_some_and(|seen| seen.closes);
         seen.insert(
             destination.clone(),
-            Seen { outage: outage.clone(), at, candidate_at, ended: over.or(ended), closes },
+            KnownOutage { outage: outage.clone(), at, candidate_at, ended: over.or(ended), closes },
         );
         outage
     }
@@ -261,7 +261,7 @@ pub struct OutageWait {
     pub destination: DestinationId,
     /// The end of the wait, in milliseconds since 1970.
     pub until: Timestamp,
-    /// Whether the delivery's total wait includes this wait. The wait of a refused start counts nothing, unless the
-    /// delivery already waits for an unavailable destination.
+    /// True if the delivery's total wait includes this wait. A refused start's wait is included only if the latest
+    /// start found the destination unavailable.
     pub is_counted: bool,
 }

@@ -1,9 +1,9 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
-//! The sweep also extends the retention of deliveries that have waited long, and mends rows of an
-//! older version. It divides the table into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
-//! sweep reaches its limit of time or rows. Then the sweep stores its position, and the next sweep
-//! continues there. A row may be swept twice, for example after a crash.
+//! The sweep also extends the retention of deliveries that have waited long, and mends rows of an older version. It
+//! divides the table into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
+//! sweep reaches its limit of time or rows. Then the sweep stores its position, and the next sweep continues there. A
+//! row may be swept twice, for example after a crash.
 
 mod keep;
 mod mend;
@@ -152,11 +152,12 @@ impl Sweeper {
             }
         }
     }
+}
 
-    async fn position(&self) -> Result<Option<Position>, StoreError> {
-        let page = self.store.query(&sweep_position_range(), PATIENCE).await?;
-        Ok(page.rows.first().map(Position::parse).transpose()?)
-    }
+/// Returns the stored position. `None` if no sweep has stored one yet.
+pub(crate) async fn position(store: &Store) -> Result<Option<Position>, StoreError> {
+    let page = store.query(&sweep_position_range(), PATIENCE).await?;
+    Ok(page.rows.first().map(Position::parse).transpose()?)
 }
 
 struct Sweep<'a> {
@@ -178,7 +179,7 @@ impl<'a> Sweep<'a> {
     }
 
     async fn take_turns(&mut self, tick: Timestamp) -> Result<(), SweepError> {
-        let mut seen = self.sweeper.position().await?;
+        let mut seen = position(&self.sweeper.store).await?;
         let mut turn = seen.as_ref().map_or_else(|| SweepTurn::first(tick), |seen| seen.turn.clone());
         self.round = seen.as_ref().and_then(|seen| seen.round);
         if !turn.is_due(tick) {

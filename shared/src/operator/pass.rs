@@ -2,12 +2,11 @@
 
 use super::{Operator, OperatorError, PATIENCE};
 use crate::{
-    engine::store::StoreError,
+    engine::{store::StoreError, sweep},
     protocol::{
         entity::EntityKey,
         format::attribute as a,
-        keys::{entity_row, sweep_position_range},
-        maintain::{Position, Round},
+        keys::entity_row,
         table::{Index, IndexScan, InvalidKind, Row, Scanned, Segment, TableName},
     },
 };
@@ -156,9 +155,11 @@ impl Operator {
     /// Returns whether the sweep has mended all rows of older versions, so that [`Index::Waits`] holds every entity
     /// that is blocked or has an error. Costs one read unit.
     pub async fn has_mended(&self) -> Result<bool, OperatorError> {
-        let page = self.store.query(&sweep_position_range(), PATIENCE).await?;
-        let position = page.rows.first().and_then(|row| Position::parse(row).ok());
-        Ok(position.and_then(|position| position.round).is_some_and(|round| Round::is_complete(&round)))
+        let position = match sweep::position(&self.store).await {
+            Err(StoreError::Corrupt(_)) => None,
+            read => read?,
+        };
+        Ok(position.and_then(|position| position.round).is_some_and(|round| round.is_complete()))
     }
 
     /// Reads the rows of these entities. The result leaves out entities without a row.
@@ -172,8 +173,8 @@ impl Operator {
     }
 }
 
-/// Returns the entity of an entry of [`Index::Waits`].
-pub fn waiting_entity(entry: &Row) -> Option<EntityKey> {
+/// Returns the entity of an index's entry.
+pub fn indexed_entity(entry: &Row) -> Option<EntityKey> {
     entry.text(a::ENTITY).and_then(|entity| EntityKey::parse(entity).ok())
 }
 
@@ -181,7 +182,7 @@ pub fn waiting_entity(entry: &Row) -> Option<EntityKey> {
 pub fn held_entity(entry: &Row) -> Option<EntityKey> {
     // The number of an ended hold is negative.
     entry.number(a::HOLD)?;
-    entry.text(a::ENTITY).and_then(|entity| EntityKey::parse(entity).ok())
+    indexed_entity(entry)
 }
 
 impl OperatorError {

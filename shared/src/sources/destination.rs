@@ -53,7 +53,7 @@ pub enum AddressScope {
     Any,
 }
 
-/// What a source's handler needs: an endpoint, a function, or something that only the handler knows.
+/// The endpoint or the function of a source's handler, or the handler itself.
 ///
 /// Sources with the same destination share its outages.
 #[derive(Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use serde_json::Value;
 use serializer::{
     output::{self, Table, counted, duration},
     say,
-    view::{body::Searched, delivery::delivery_json, position::marked},
+    view::{body::Searched, delivery::delivery_json, limits::FREE, position::marked},
 };
 use webhook_serializer::{
     operator::{Operator, ReadCost, StoredDelivery},
@@ -25,7 +25,7 @@ use webhook_serializer::{
 use crate::commands::{
     interrupt::Interrupt,
     print_json,
-    survey::{Cost, FREE, READ_ON, bar, cost_of},
+    survey::{Cost, READ_ON, bar, cost_of},
     target::{Deployment, Target},
 };
 

@@ -50,11 +50,13 @@ impl SourceDelay {
         let outage =
             outages.iter().find(|one| source.is_some_and(|source| one.destination == *source.destination().id()));
         let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
-        let cause = match source {
-            None => DelayCause::Removed,
-            Some(source) if source.is_paused => DelayCause::Paused { looked_at_again: state.handover.filter(is_seen) },
-            Some(_) if outage.is_some() => DelayCause::Down(outage?.clone()),
-            Some(source) => DelayCause::Lingers(lingers_until(source, state).filter(|until| *until > now)?),
+        let cause = match (source, outage) {
+            (None, _) => DelayCause::Removed,
+            (Some(source), _) if source.is_paused => {
+                DelayCause::Paused { looked_at_again: state.handover.filter(is_seen) }
+            }
+            (_, Some(outage)) => DelayCause::Down(outage.clone()),
+            (Some(source), None) => DelayCause::Lingers(lingers_until(source, state).filter(|until| *until > now)?),
         };
         Some(Self { source: name.clone(), cause })
     }

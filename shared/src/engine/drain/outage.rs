@@ -30,7 +30,7 @@ impl Drainer {
         Ok(counted.map(|ended| ReceivedWakeUp { ended_wait: Some(ended), ..wake_up.clone() }))
     }
 
-    /// Ends the wait that `wake_up` belongs to, unless the order has gone on meanwhile.
+    /// Ends the wait that `wake_up` belongs to. Returns `None` if the order has gone on.
     async fn end_wait(&self, wake_up: &ReceivedWakeUp) -> Result<Option<EndedWait>, StoreError> {
         let Some(seen) = self.store.entity(&wake_up.entity, PATIENCE).await? else { return Ok(None) };
         let waits = Some(seen.token) == wake_up.token && seen.last_error.is_some() && seen.held.is_none();

@@ -1,10 +1,9 @@
 //! Mends the attribute `waits` of rows that an older version wrote, and counts the segments in which that is done.
 
-use super::{PAGE, PATIENCE, Sweep};
+use super::{PAGE, PATIENCE, Sweep, position};
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
-        keys::sweep_position_range,
         maintain::{AdvancePosition, MendWaits, Position, Round, SweepTurn},
         state::EntityState,
         table::{Scanned, Segment, TableName},
@@ -23,8 +22,7 @@ pub(super) async fn mend(store: &Store, state: &EntityState) -> Result<(), Store
 /// Mends all rows, and records that this is done, so that the index is complete at once. Only for a process that alone
 /// writes the tables. After the first time, it reads one row.
 pub async fn mend_all(store: &Store) -> Result<(), StoreError> {
-    let page = store.query(&sweep_position_range(), PATIENCE).await?;
-    let seen = page.rows.first().map(Position::parse).transpose()?;
+    let seen = position(store).await?;
     if seen.as_ref().and_then(|seen| seen.round).is_some_and(|round| round.is_complete()) {
         return Ok(());
     }
@@ -45,7 +43,7 @@ pub async fn mend_all(store: &Store) -> Result<(), StoreError> {
     let now = store.env().now();
     let turn = seen.as_ref().map_or_else(|| SweepTurn::first(now), |seen| seen.turn.clone());
     let to = Position { turn, nonce: store.env().nonce(), round: Some(Round::complete(now)) };
-    // If a sweep has advanced the position meanwhile, the next start does this again.
+    // If a sweep has advanced the position since, the next start mends again.
     store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
     Ok(())
 }
