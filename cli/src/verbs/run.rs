@@ -156,7 +156,7 @@ impl OperationRequest {
             !interrupt.came()
         };
         let watch = match self.verb.is(&RETRY) && !json {
-            // Whoever may not read the outages may retry all the same.
+            // A retry needs no right to read the outages.
             true => ProbeWatch::of(targets, deployment).await.ok(),
             false => None,
         };

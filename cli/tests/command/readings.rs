@@ -1,4 +1,4 @@
-//! What `status`, `list` and the console read of tables with many orders, and what that costs.
+//! The counts that `status`, `list` and the console show of tables with many orders, and their cost.
 
 use std::{process::Output, time::Duration};
 

@@ -73,7 +73,7 @@ struct Period {
     is_probed: bool,
 }
 
-/// What a process has learned about a destination's outage from the store's answers.
+/// A destination's outage, as the store's answers have shown it to a process.
 #[derive(Debug, Default)]
 struct KnownOutage {
     /// The beginning of the outage, and when the process learned of it.
