@@ -4,6 +4,7 @@ pub mod advice;
 mod change;
 mod place;
 pub mod reference;
+pub mod routing;
 mod shown;
 mod text;
 

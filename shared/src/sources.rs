@@ -7,6 +7,7 @@ pub mod alerts;
 mod check;
 pub mod deliver;
 pub mod destination;
+mod filter;
 pub mod invocation;
 mod live;
 mod message;
@@ -35,11 +36,12 @@ use crate::{
     sources::{destination::Destination, invocation::Function},
 };
 
+pub use filter::Filter;
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
-pub use sender::ReceivedWebhook;
+pub use sender::{IgnoredBy, ReceivedWebhook};
 pub use source::Source;
 pub use topics::{Pattern, Patterns, Topics};
 

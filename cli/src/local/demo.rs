@@ -332,7 +332,7 @@ impl Arrivals {
 pub fn line(happening: &RecordedEvent) -> Option<String> {
     let what = match &happening.what {
         EventKind::Accepted => "accepted".to_owned(),
-        EventKind::Ignored => "ignored: its source does not take this topic".to_owned(),
+        EventKind::Ignored => "ignored: its source does not take it".to_owned(),
         EventKind::Started(1, token) => format!("started, token {token}"),
         EventKind::Started(attempt, token) => format!("started, attempt {attempt}, token {token}"),
         EventKind::Failed { attempt, wait, error } => {

@@ -148,7 +148,7 @@ impl Observer for EventRecorder {
                     self.record(&incoming.entity, Some(*sequence), String::new(), EventKind::WakeUpFailed);
                 }
             }
-            Event::Ignored { incoming } => {
+            Event::Ignored { incoming, .. } => {
                 let name = self.name(incoming.identity.delivery_id.as_str(), &incoming.topic);
                 self.record(&incoming.entity, None, name, EventKind::Ignored);
             }

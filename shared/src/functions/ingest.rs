@@ -1,7 +1,7 @@
 //! The ingest function, which verifies a webhook, finds its entity, appends it to the inbox, wakes a
 //! worker and answers.
 //!
-//! A delivery that is answered 200 is durable in its inbox, unless its source ignores its topic. A delivery
+//! A delivery that is answered 200 is durable in its inbox, unless its source ignores it. A delivery
 //! that is answered 202 is durable in the queue. Senders that demand a body get 200 in that case, too. A
 //! webhook that fails verification is answered 4xx, or 503 if it cannot be verified at the moment, and is
 //! not stored. A verified webhook is never refused for its content.
@@ -20,7 +20,7 @@ use crate::{
     nearest,
     protocol::{delivery::LARGEST_BODY, entity::SourceName},
     providers::{self, Unverified, Verified},
-    sources::{LiveSources, NewestDocument, ORIGIN_HEADER, OnOutage, ReceivedWebhook, Sources},
+    sources::{IgnoredBy, LiveSources, NewestDocument, ORIGIN_HEADER, OnOutage, ReceivedWebhook, Sources},
     telemetry::{Event, IngestRefusal},
     time::Env,
     traces::ReceivedRequest,
@@ -44,8 +44,8 @@ const ANSWER: Duration = Duration::from_millis(2500);
 enum RequestJudgement {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
     Delivery(Box<ReceivedWebhook>, Option<String>),
-    /// Answer the delivery without storing it, because its source ignores its topic. The text is the body
-    /// of the answer, for senders that require one.
+    /// Answer the delivery without storing it, because its source ignores it. The text is the body of the
+    /// answer, for senders that require one.
     Ignored(Box<ReceivedWebhook>, Option<String>),
     /// Give this answer to a valid request that carries no delivery.
     Answer(Response),
@@ -138,8 +138,9 @@ impl Ingest {
     }
 
     fn ignore(&self, received: &ReceivedWebhook, required_body: Option<String>) -> Response {
-        self.inbox.observe(&Event::Ignored { incoming: &received.incoming });
-        Response::ignored(&received.incoming.topic).with_body(required_body)
+        let filter = received.ignored.as_ref().and_then(IgnoredBy::place);
+        self.inbox.observe(&Event::Ignored { incoming: &received.incoming, filter });
+        Response::ignored(&received.incoming.topic, filter).with_body(required_body)
     }
 
     fn refuse(&self, sources: &Sources, request: &HttpRequest, refused: RefusedRequest) -> Response {
@@ -253,7 +254,7 @@ impl Ingest {
             Ok(Verified::Delivery) => {
                 let received = Box::new(source.receive(webhook, now));
                 let required_body = source.answer().map(str::to_owned);
-                match received.is_ignored {
+                match received.ignored.is_some() {
                     false => RequestJudgement::Delivery(received, required_body),
                     true => RequestJudgement::Ignored(received, required_body),
                 }

@@ -15,11 +15,17 @@ use serde_json::value::RawValue;
 /// digits that were sent. If an object has a key twice, the last value counts. Returns `None` for
 /// null, objects, arrays, missing values, and invalid JSON.
 pub fn pointer<'a>(body: &'a [u8], pointer: &str) -> Option<Cow<'a, str>> {
+    scalar(json_text(body, pointer)?)
+}
+
+/// Returns the JSON text of the value at `pointer` (RFC 6901) in the JSON text `body`. If an object has a key twice, the
+/// last value counts. Returns `None` for a missing value, and for invalid JSON.
+pub fn json_text<'a>(body: &'a [u8], pointer: &str) -> Option<&'a str> {
     let mut text = std::str::from_utf8(body).ok()?;
     for token in tokens(pointer)? {
         text = child(text, &token?)?;
     }
-    scalar(text)
+    Some(text)
 }
 
 /// Returns why no value of `body` can be read, or `None` if it is JSON. The text quotes nothing of the body.

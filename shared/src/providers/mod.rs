@@ -63,6 +63,7 @@ pub use facts::{
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
+pub(crate) use json::json_text;
 pub use json::{has_lone_surrogate, is_pointer, pointer, unreadable, wide};
 pub use paypal::crc32;
 pub use public_key::{RsaKey, sign_by_rsa};

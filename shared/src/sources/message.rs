@@ -26,7 +26,7 @@ pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> String {
     let example = match key {
         _ if !message.ends_with("must be a table") => String::new(),
         Some(key @ ("origin" | "alerts")) => format!(", such as [{key}]"),
-        Some(key @ ("topics" | "retry" | "generic" | "forward" | "invoke")) => {
+        Some(key @ ("topics" | "filter" | "retry" | "generic" | "forward" | "invoke")) => {
             format!(", such as [sources.shopify.{key}]")
         }
         _ => ", such as [sources.shopify]".to_owned(),

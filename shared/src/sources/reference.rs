@@ -40,6 +40,8 @@ pub enum FieldForm {
     WordOrMost(&'static [&'static str], &'static str, u8),
     Count,
     Flag,
+    /// A table from JSON pointers to a value or a list of values.
+    Filter,
     Table(fn() -> ReferenceTable),
 }
 

@@ -152,6 +152,10 @@ impl Source {
     pub fn receive(&self, request: Request<'_>, now: Timestamp) -> ReceivedWebhook {
         let described = self.provider().describe(request);
         let is_taken = self.takes(&described.topic);
+        let ignored = match is_taken || !described.has_topic() {
+            false => Some(IgnoredBy::Topics),
+            true => self.filter.refusing(request.body).map(|place| IgnoredBy::Filter(place.to_owned())),
+        };
         let entity = match is_taken || described.has_topic() {
             true => self.entity(request, &described),
             false => Err(self.without_topic().to_owned()),
@@ -160,7 +164,6 @@ impl Source {
             Ok(entity) => (entity, None),
             Err(reason) => (EntityKey::unrouted(&self.name), Some(unreadable(request, reason))),
         };
-        let is_ignored = !is_taken && described.has_topic();
         let delivery_id = match described.repeated_within {
             None => described.delivery_id,
             Some(retried_for) => described.delivery_id.received(now, retried_for),
@@ -176,7 +179,7 @@ impl Source {
             content_type: request.headers.get("content-type").map(str::to_owned),
             body: request.body.to_vec().into(),
         };
-        ReceivedWebhook { incoming, unrouted, is_ignored }
+        ReceivedWebhook { incoming, unrouted, ignored }
     }
 
     /// Returns why a webhook without a topic is neither handled nor ignored.
@@ -244,6 +247,24 @@ pub struct ReceivedWebhook {
     pub incoming: Incoming,
     /// Why the delivery belongs to no entity. `None` if it belongs to one.
     pub unrouted: Option<String>,
-    /// Set if the source does not take the delivery's topic.
-    pub is_ignored: bool,
+    /// The field by which the source ignores the delivery. `None` if the source takes it.
+    pub ignored: Option<IgnoredBy>,
+}
+
+/// The field of a source that excludes a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IgnoredBy {
+    Topics,
+    /// `filter`, which does not take the value at this JSON pointer.
+    Filter(String),
+}
+
+impl IgnoredBy {
+    /// Returns the JSON pointer to the value that the filter does not take.
+    pub fn place(&self) -> Option<&str> {
+        match self {
+            Self::Topics => None,
+            Self::Filter(place) => Some(place),
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, INVOKE, OnOutage, Topics,
+    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Filter, INVOKE, OnOutage, Topics,
     check::{RecipientIds, Templates, handler_table, positive, provider, recipients, secrets},
     deliver::{self, Deliver, Linger, Stale},
     destination::{Destination, DestinationEntry, DestinationName},
@@ -11,7 +11,7 @@ use super::{
     provider::{AnyProvider, Registry},
     reference::{
         ANY, DURATION,
-        FieldForm::{Flag, OneOrMore, Table, Text, Word, WordOrMost},
+        FieldForm::{self, Flag, OneOrMore, Table, Text, Word, WordOrMost},
         NOT_EMPTY, RATE, SECRET, TEMPLATE, document_table, word,
     },
     retry::RetryEntry,
@@ -90,6 +90,15 @@ document_table! {
         )]
         #[serde(default)]
         topics: TopicsEntry,
+        /// The values to take, by JSON pointer into the body: each is a text, a whole number, `true`, `false`, or `null`
+        /// in JSON; several are a list. Deliveries with other values are [ignored](sources.md#filter).
+        #[field(
+            FieldForm::Filter,
+            means("all values"),
+            example(toml r#"{ "/source_name" = ["web", "pos"], "/test" = false }"#)
+        )]
+        #[serde(default)]
+        filter: Filter,
         /// The handler of its deliveries: `log`, `forward`, `invoke`, or a handler of your own worker.
         #[field(Text(ANY), required, example("log"))]
         handler: String,
@@ -187,6 +196,7 @@ pub struct Source {
     pub(super) tolerance: Duration,
     #[cfg(any(test, feature = "verify"))]
     pub(super) topics: Option<Topics>,
+    pub filter: Filter,
     pub(super) entity: Vec<Template>,
     pub handler: String,
     pub handler_timeout: Duration,
@@ -217,6 +227,9 @@ impl Source {
         if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
         }
+        if let Some(objection) = entry.filter.objection() {
+            return Err(objection);
+        }
         let retry = entry.retry.0.check()?;
         let (deliver, linger) = deliver::check(entry.deliver, entry.linger, retry)?;
         if entry.handler.trim().is_empty() {
@@ -237,6 +250,7 @@ impl Source {
             tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
             #[cfg(any(test, feature = "verify"))]
             topics,
+            filter: entry.filter,
             entity: entry.entity.check(&name, &entry.provider)?,
             handler: entry.handler,
             handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,

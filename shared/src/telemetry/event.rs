@@ -41,8 +41,13 @@ pub enum Event<'a> {
         /// A sentence that does not quote the message.
         reason: &'a str,
     },
-    /// A verified delivery was not stored, because its source ignores its topic.
-    Ignored { incoming: &'a Incoming },
+    /// A verified delivery was not stored, because its source ignores it.
+    Ignored {
+        incoming: &'a Incoming,
+        /// The JSON pointer to the value that the source's filter does not take. `None` if the source does not take
+        /// the topic.
+        filter: Option<&'a str>,
+    },
     /// A request was refused and not stored.
     Refused {
         /// The source that the request's URL names. `None` if no such source is configured.

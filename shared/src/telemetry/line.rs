@@ -212,10 +212,11 @@ impl<'a> LogLine<'a> {
                     .text("message_id", message_id)
                     .text("reason", reason)
             }
-            Event::Ignored { incoming } => Self::new(L::INFO, "ignored")
-                .of_incoming(incoming, "ignored")
-                .counted(Metric::Accepted, 1)
-                .counted(Metric::Ignored, 1),
+            Event::Ignored { incoming, filter } => {
+                let line = Self::new(L::INFO, "ignored").of_incoming(incoming, "ignored");
+                let line = filter.into_iter().fold(line, |line, place| line.text("filter", place));
+                line.counted(Metric::Accepted, 1).counted(Metric::Ignored, 1)
+            }
             Event::Refused { source, refusal, reason, .. } => {
                 Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
             }

@@ -182,7 +182,7 @@ impl JsonLog {
     /// Returns the line, or `None` for a refusal that is only counted. A later line reports the count.
     fn sampled<'a>(&self, event: &Event<'_>, line: LogLine<'a>) -> Option<LogLine<'a>> {
         match *event {
-            Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming } => {
+            Event::Accepted { incoming, .. } | Event::Deferred { incoming, .. } | Event::Ignored { incoming, .. } => {
                 self.state().refusals.accepted(&incoming.identity.source);
                 Some(line)
             }

@@ -18,7 +18,7 @@ pub struct TracingLog;
 /// time.
 macro_rules! event {
     ($line:ident at $level:expr) => {
-        event!($line at $level, texts: entity delivery topic wake_up reason queue job tick message_id,
+        event!($line at $level, texts: entity delivery topic filter wake_up reason queue job tick message_id,
             numbers: sequence token attempt retry_in_ms after_ms delay_ms wait_ms held_ms took_ms segments seen woken kept
                 unreadable unserved lost sources)
     };

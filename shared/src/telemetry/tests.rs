@@ -110,7 +110,8 @@ fn observe_all(observer: &dyn Observer) {
         },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: false },
         Event::TakenUp { incoming, sequence, after: second, is_wake_up_lost: true },
-        Event::Ignored { incoming },
+        Event::Ignored { incoming, filter: None },
+        Event::Ignored { incoming, filter: Some("/source_name") },
         Event::Refused {
             source: Some(source),
             refusal: IngestRefusal::NotVerified,

@@ -14,11 +14,12 @@ use serializer::{
         self,
         advice::{self, Advice, Weight},
         reference,
+        routing::{self, Route},
     },
     output::{self, Table},
     say,
 };
-use webhook_serializer::sources::Sources;
+use webhook_serializer::{sources::Sources, time::Env};
 
 use crate::commands::print_json;
 
@@ -35,6 +36,10 @@ pub struct Check {
     /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
+    /// Say instead what each source would do with a Function URL event, as in `events/`, and why. Its signature is not
+    /// checked
+    #[arg(long, value_name = "FILE", requires = "file")]
+    event: Option<PathBuf>,
     /// Print one JSON object per source
     #[arg(long)]
     json: bool,
@@ -66,6 +71,9 @@ impl Check {
         let text = document::read_text(path)?;
         let sources = Sources::parse(&text).with_context(|| format!("{file} is refused"))?;
         document::fits(&sources, self.worker_timeout).with_context(|| format!("{file} is refused"))?;
+        if let Some(event) = &self.event {
+            return self.route(event, &sources);
+        }
         let mut table = Table::new(&["source", "provider", "handler", ">at most", "given up after", "webhooks to"]);
         let mut advice = Vec::from_iter(advice::of_origin(&sources));
         if self.json {
@@ -115,6 +123,23 @@ impl Check {
         let is_refused = advice.iter().any(|advice| advice.weight == Weight::Error);
         Ok(if is_refused { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
+
+    fn route(&self, event: &Path, sources: &Sources) -> Result<ExitCode> {
+        let file = event.display();
+        let text = document::read_text(event)?;
+        let routes = routing::routes(&text, sources, Env::system().now()).with_context(|| format!("{file}"))?;
+        let mut table = Table::new(&["source", "topic", "does", "why"]);
+        for Route { source, topic, does, why } in routes {
+            if self.json {
+                print_json(&json!({ "source": source, "topic": topic, "does": does, "why": why }));
+            }
+            table.row([source, topic, does.to_owned(), why]);
+        }
+        if !self.json {
+            output::print(table);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
 }
 
 #[cfg(test)]
@@ -129,6 +154,7 @@ mod tests {
         let check = Check {
             file: Some(file.path().to_owned()),
             worker_timeout,
+            event: None,
             json: false,
             schema: false,
             reference: false,

@@ -50,6 +50,8 @@ pub(in crate::commands) struct AcceptedAnswer {
     pub(in crate::commands) accepted: Option<u64>,
     pub(in crate::commands) entity: Option<String>,
     pub(in crate::commands) ignored: Option<String>,
+    /// The place whose value the source's filter does not take.
+    pub(in crate::commands) filter: Option<String>,
     pub(in crate::commands) error: Option<String>,
 }
 
@@ -146,7 +148,7 @@ impl Send {
         if self.json {
             return print_json(&json!({
                 "file": path, "status": answer.status, "entity": said.entity, "accepted": said.accepted,
-                "ignored": said.ignored, "error": said.error,
+                "ignored": said.ignored, "filter": said.filter, "error": said.error,
             }));
         }
         say!("{}", line(answer.status, &said, &answer.body));
@@ -160,6 +162,9 @@ pub(in crate::commands) fn line(status: u16, said: &AcceptedAnswer, body: &str) 
         }
         AcceptedAnswer { accepted: Some(sequence), .. } => {
             format!("{status} accepted as {}; the server's answer names no order", marked(Sequence(*sequence)))
+        }
+        AcceptedAnswer { ignored: Some(_), filter: Some(place), .. } => {
+            format!("{status} ignored: the source does not take the value at `{place}`, see its `filter`")
         }
         AcceptedAnswer { ignored: Some(topic), .. } => {
             format!("{status} ignored: the source does not take `{topic}`, see its `topics`")
@@ -188,6 +193,8 @@ mod tests {
         assert_eq!(said(200, r#"{"accepted":3}"#), "200 accepted as #3; the server's answer names no order");
         let ignored = "200 ignored: the source does not take `customers/update`, see its `topics`";
         assert_eq!(said(200, r#"{"ignored":"customers/update"}"#), ignored);
+        let filtered = "200 ignored: the source does not take the value at `/test`, see its `filter`";
+        assert_eq!(said(200, r#"{"ignored":"orders/create","filter":"/test"}"#), filtered);
         assert_eq!(said(401, r#"{"error":"the signature is wrong"}"#), "401 the signature is wrong");
         assert_eq!(said(502, "Bad Gateway"), "502 Bad Gateway");
     }

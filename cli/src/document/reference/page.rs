@@ -60,6 +60,7 @@ fn form_of(form: FieldForm) -> String {
         }
         FieldForm::Count => "whole number from 1".to_owned(),
         FieldForm::Flag => "`true`, `false`".to_owned(),
+        FieldForm::Filter => "table".to_owned(),
         FieldForm::Table(_) => "table".to_owned(),
     }
 }

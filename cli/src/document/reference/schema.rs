@@ -91,6 +91,15 @@ fn of(field: &ReferenceField) -> Value {
         ] }),
         FieldForm::Count => json!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
         FieldForm::Flag => json!({ "type": "boolean" }),
+        FieldForm::Filter => {
+            let value = json!({ "type": ["string", "integer", "boolean", "null"] });
+            let list = json!({ "type": "array", "items": value, "minItems": 1 });
+            json!({
+                "type": "object",
+                "propertyNames": { "pattern": "^(/([^~]|~[01])*)+$" },
+                "additionalProperties": { "anyOf": [value, list] },
+            })
+        }
         FieldForm::Table(inner) => table(&inner()),
     };
     schema["description"] = field.about.into();

@@ -35,6 +35,10 @@ fn refused(field: &ReferenceField) -> Vec<String> {
         }
         FieldForm::Count => fixed(&["0", "-1", "\"3\"", "1.5"]),
         FieldForm::Flag => fixed(&["\"yes\"", "1"]),
+        FieldForm::Filter => {
+            let values = ["{ y = 1 }", "[]", "[[1]]", "1.5"].map(|value| format!("{{ '/x' = {value} }}"));
+            [fixed(&["7", "'/x'", "['/x']", "{ x = 1 }", "{ '/~2' = 1 }"]), values.to_vec()].concat()
+        }
         FieldForm::Table(table) => {
             let lacks = table()
                 .fields

@@ -131,8 +131,16 @@ impl Response {
         Self { status_code: 200, body, ..self }
     }
 
-    pub fn ignored(topic: &str) -> Self {
-        Self::json(200, serde_json::json!({ "ignored": topic }))
+    /// Creates the answer to an ignored delivery. `filter` is the place whose value its source does not take; `None` if
+    /// the source does not take the topic.
+    pub fn ignored(topic: &str, filter: Option<&str>) -> Self {
+        Self::json(
+            200,
+            match filter {
+                None => serde_json::json!({ "ignored": topic }),
+                Some(place) => serde_json::json!({ "ignored": topic, "filter": place }),
+            },
+        )
     }
 
     pub fn fine() -> Self {

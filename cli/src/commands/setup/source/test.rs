@@ -128,7 +128,7 @@ impl Test {
         let verified = source.verify(request, Env::system().now());
         let incoming = &webhook.incoming;
         let valid = matches!(verified, Ok(Verified::Delivery));
-        let taken = source.takes(&incoming.topic);
+        let taken = source.takes(&incoming.topic) && source.filter.refusing(&incoming.body).is_none();
         if self.json {
             let reason = verified.as_ref().err().map(ToString::to_string);
             print_json(&json!({
@@ -148,7 +148,7 @@ impl Test {
             let fate = if taken {
                 source.handler.clone()
             } else {
-                "none, because the source does not take this topic".to_owned()
+                "none, because the source ignores it: see its `topics` and `filter`".to_owned()
             };
             say!("{:<12} {fate}", "handler");
         }
