@@ -146,7 +146,7 @@ impl Watched {
     }
 
     async fn look(&self) -> Result<(), AlertsError> {
-        let looked = self.alerting().run().await;
+        let looked = self.alerting().run(self.world.env.now()).await;
         self.clock.pass(MINUTE);
         looked
     }
@@ -320,7 +320,8 @@ async fn two_schedulers_at_once_send_the_same_id() {
     watched.block("shop/order/1001", "no").await;
     watched.looks(2).await;
     let (one, other) = (watched.alerting(), watched.alerting());
-    let (one, other) = tokio::join!(one.run(), other.run());
+    let now = watched.world.env.now();
+    let (one, other) = tokio::join!(one.run(now), other.run(now));
     one.expect("it tells");
     other.expect("it tells");
     watched.looks(2).await;

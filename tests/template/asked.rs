@@ -115,6 +115,6 @@ pub async fn asked() -> AskedByFunctions {
     let sender = AlertSender::configured(&Environment).unwrap();
     let alerting = Alerting::new(world.operator(), world.store(), document, sender, "test".to_owned());
     // It finds the parked delivery, and records it.
-    alerting.run().await.unwrap();
+    alerting.run(world.env.now()).await.unwrap();
     AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }
 }

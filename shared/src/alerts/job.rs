@@ -26,7 +26,7 @@ use crate::{
     },
     sources::{LiveSources, Sources, SourcesDocument, alerts::Alerts},
     telemetry::Observer,
-    time::{Env, Nonce},
+    time::{Env, Nonce, Timestamp},
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -127,16 +127,17 @@ impl Alerting {
     }
 
     pub(crate) fn job(self: Arc<Self>) -> Job {
-        let run = move |_: Context| {
+        let run = move |context: Context| {
             let alerting = self.clone();
-            async move { alerting.run().await }
+            async move { alerting.run(context.tick()).await }
         };
         // A missed look is made up for by the next one.
         Job::new(ALERTS, "every minute", run).missed(Missed::Skip).always_on()
     }
 
-    /// Looks, sends what has changed, then records it.
-    pub async fn run(&self) -> Result<(), AlertsError> {
+    /// Looks, sends what has changed, then records it. The time `tick` is exact to the minute, however late the run is,
+    /// so that trouble lasts from look to look for whole minutes.
+    pub async fn run(&self, tick: Timestamp) -> Result<(), AlertsError> {
         let sources = self.document.current().await?;
         let Some(alerts) = sources.alerts() else { return Ok(()) };
         let (mut look, lacks) = look(&self.operator, &sources).await?;
@@ -148,8 +149,7 @@ impl Alerting {
         if WAITING.iter().any(|trouble| known.has(*trouble)) && !self.operator.has_mended().await? {
             look.incomplete.extend(WAITING);
         }
-        let now = self.store.env().now();
-        let Comparison { known: next, changes } = compare(&known, &look, alerts.after, now);
+        let Comparison { known: next, changes } = compare(&known, &look, alerts.after, tick);
         let seen = row.as_ref().map(|row| &row.nonce);
         if let (false, Some(seen)) = (changes.is_empty(), seen) {
             self.send(alerts, &sources, &changes, message_id(seen, &changes)).await?;
