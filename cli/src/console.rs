@@ -1,5 +1,5 @@
-//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 only and uses the command's AWS
-//! credentials.
+//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1, unless told otherwise, and uses the
+//! command's AWS credentials.
 
 mod bulk;
 mod frame;
@@ -11,13 +11,20 @@ mod problem;
 mod reading;
 mod request;
 
-use std::{collections::VecDeque, net::SocketAddr, sync::Arc};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result};
-use tokio::{net::TcpListener, task::AbortHandle};
+use tokio::task::AbortHandle;
 use webhook_serializer::{engine::store::Store, operator::Operator, time::Env};
 
-use crate::view::recording::EventRecorder;
+use crate::{
+    local::{bind, reached_at},
+    view::recording::EventRecorder,
+};
 use bulk::Works;
 use guard::Access;
 use reading::SharedReadings;
@@ -69,20 +76,18 @@ const MAX_FLASHES: usize = 32;
 const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
-    /// Serves the console on 127.0.0.1. Without `port`, the console listens on `DEFAULT_PORT` or, if that port is
-    /// taken, on any free port.
-    pub async fn start(watched: Watched, port: Option<u16>) -> Result<Self> {
-        let bind = |port| TcpListener::bind(("127.0.0.1", port));
+    /// Serves the console on the address `listen`. Without `port`, the console listens on `DEFAULT_PORT` or, if that
+    /// port is taken, on any free port. Requests must name 127.0.0.1 or localhost as their host.
+    pub async fn start(watched: Watched, listen: IpAddr, port: Option<u16>) -> Result<Self> {
+        let bind = |port| bind((listen, port).into(), "for the console");
         let listener = match port {
-            Some(port) => {
-                bind(port).await.with_context(|| format!("port {port} is taken; choose another for the console"))?
-            }
+            Some(port) => bind(port).await?,
             None => match bind(DEFAULT_PORT).await {
                 Ok(listener) => listener,
-                Err(_) => bind(0).await.context("no port is free for the console")?,
+                Err(_) => bind(0).await?,
             },
         };
-        let address = listener.local_addr()?;
+        let address = reached_at(listener.local_addr()?);
         let access = Access::new(address.port()).context("no random token could be drawn")?;
         let url = access.url();
         let shared = Arc::new(Shared {

@@ -18,9 +18,16 @@ pub mod samples;
 mod schedule;
 pub mod sender;
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io::ErrorKind,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    num::NonZeroUsize,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::{Context, Result};
+use anyhow::{Result, anyhow};
 use tokio::{
     net::TcpListener,
     sync::watch,
@@ -57,6 +64,9 @@ use schedule::ScheduledFunction;
 /// s.
 pub const FUNCTION_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The address that only programs on this machine reach.
+pub const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 pub const DEFAULT_WORKERS: NonZeroUsize = NonZeroUsize::new(8).expect("it is not 0");
 
 /// The largest number of batches that a worker in this process runs concurrently. With the default number of workers,
@@ -70,7 +80,8 @@ pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub data: Option<PathBuf>,
-    pub port: u16,
+    /// The address on which the webhook endpoint listens. The engines always listen on 127.0.0.1.
+    pub listen: SocketAddr,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
     pub sources_file: Option<PathBuf>,
@@ -93,6 +104,22 @@ pub struct LocalRun {
     functions: Vec<Arc<LocalFunction>>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
+}
+
+/// Listens on `address`. If the port is taken, the error ends with `advice`.
+pub(crate) async fn bind(address: SocketAddr, advice: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow!("port {} is taken; choose another {advice}", address.port()),
+        _ => anyhow!("nothing can listen on {address}: {error}; check --listen"),
+    })
+}
+
+/// Returns the address at which a client on this machine reaches a listener: 127.0.0.1 if it listens on all addresses.
+pub(crate) fn reached_at(listening: SocketAddr) -> SocketAddr {
+    match listening.ip() {
+        ip if ip.is_unspecified() => (LOOPBACK, listening.port()).into(),
+        _ => listening,
+    }
 }
 
 fn keys(samples: bool, env: Env) -> PublishedKeys {
@@ -157,10 +184,8 @@ impl LocalRun {
     async fn start_engines(options: LocalOptions, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
         let engines = Engines::start(options.data.as_deref()).await?;
         mend_all(&engines.connect(&Env::system(), None).store).await?;
-        let listener = TcpListener::bind(("127.0.0.1", options.port))
-            .await
-            .with_context(|| format!("port {} is taken; choose another with --port", options.port))?;
-        let webhooks = listener.local_addr()?;
+        let listener = bind(options.listen, "with --port").await?;
+        let webhooks = reached_at(listener.local_addr()?);
         let LocalOptions { sources, drain, workers, .. } = options;
         let stop = watch::Sender::new(false);
         let tasks = JoinSet::new();

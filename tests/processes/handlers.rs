@@ -7,7 +7,7 @@ use std::{
 };
 
 use serializer::local::{
-    LocalFunction, LocalOptions, LocalRun, QUEUE, function_pool::FunctionPool, queue::QueueSettings,
+    LOOPBACK, LocalFunction, LocalOptions, LocalRun, QUEUE, function_pool::FunctionPool, queue::QueueSettings,
 };
 use tests::{prelude::*, source, testbed::incoming};
 use tokio::sync::mpsc;
@@ -89,7 +89,7 @@ impl Processes {
         std::fs::write(directory.join("sources.toml"), sources).expect("a file");
         let options = LocalOptions {
             data: None,
-            port: 0,
+            listen: (LOOPBACK, 0).into(),
             workers: NonZeroUsize::MIN,
             sources: Arc::new(Sources::parse(sources).expect("the sources are right")).into(),
             sources_file: None,

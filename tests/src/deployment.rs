@@ -6,7 +6,7 @@ use std::{
 };
 
 use serializer::local::{
-    LocalOptions, LocalRun,
+    LOOPBACK, LocalOptions, LocalRun,
     samples::SignedWebhook,
     sender::{HttpAnswer, Sender},
 };
@@ -49,7 +49,7 @@ impl LocalDeployment {
         let drain = DrainSettings::default();
         let options = LocalOptions {
             data: None,
-            port: 0,
+            listen: (LOOPBACK, 0).into(),
             workers,
             sources: (&sources).into(),
             sources_file: None,

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use serializer::{
     console::{Console, Watched},
-    local::samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
+    local::{
+        LOOPBACK,
+        samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
+    },
     view::recording::{EventKind, EventRecorder, RecordedEvent},
 };
 use webhook_serializer::{
@@ -181,7 +184,7 @@ pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>)
         story,
         by: "ada".to_owned(),
     };
-    Console::start(watched, Some(0)).await.expect("it starts")
+    Console::start(watched, LOOPBACK, Some(0)).await.expect("it starts")
 }
 
 /// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each has twelve settled

@@ -28,7 +28,7 @@ use webhook_serializer::{
 pub use report::{ActReport, DemoOrderReport};
 
 use crate::{
-    local::{LocalOptions, LocalRun, handler_log::Journal, samples},
+    local::{LOOPBACK, LocalOptions, LocalRun, handler_log::Journal, samples},
     output::{one_line, this_command},
     say,
     view::{
@@ -165,7 +165,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     let drain = DrainSettings { lease: LEASE, ..DrainSettings::default() };
     let local_options = LocalOptions {
         data: options.data.clone(),
-        port: 0,
+        listen: (LOOPBACK, 0).into(),
         workers: WORKERS,
         sources: LiveSources::from(&sources),
         sources_file: None,

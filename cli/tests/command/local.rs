@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
 };
@@ -22,6 +22,25 @@ fn error_names_process_that_uses_the_data_folder() {
     drop(local);
     // The first process has ended, in whatever way, so the folder is free.
     drop(LocalProcess::start(&["--data", data]));
+}
+
+/// Promise: `--listen` serves a container's neighbours; otherwise only this machine is served.
+#[test]
+fn listen_names_the_address_that_is_served() {
+    let refused = ran(&["local", "--port", "0", "--listen", "203.0.113.1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(complained(&refused).contains("nothing can listen on 203.0.113.1:0: "), "{}", complained(&refused));
+    // Everywhere but on Linux, a machine has only one loopback address.
+    if cfg!(target_os = "linux") {
+        for (options, is_served) in [([].as_slice(), false), (&["--listen", "0.0.0.0"], true)] {
+            let local = LocalProcess::start(options);
+            for url in [&local.url, &local.console] {
+                let port = url.strip_prefix("http://127.0.0.1:").expect(url).split('/').next().expect("a port");
+                let reached = TcpStream::connect(format!("127.0.0.2:{port}"));
+                assert_eq!(reached.is_ok(), is_served, "{url}: {reached:?}");
+            }
+        }
+    }
 }
 
 /// SQLite goes on writing into a removed file, so webhooks would be accepted and lost.

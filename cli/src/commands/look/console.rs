@@ -1,12 +1,13 @@
-//! `serializer console`: serves the console for a deployment on 127.0.0.1 until Ctrl-C.
+//! `serializer console`: serves the console for a deployment until Ctrl-C.
 
-use std::process::ExitCode;
+use std::{net::IpAddr, process::ExitCode};
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use serializer::{
     console::{Console as Served, Watched},
+    local::LOOPBACK,
     say,
 };
 
@@ -23,7 +24,10 @@ use crate::commands::{
                   `serializer local` serves the console too, with live lanes."
 )]
 pub struct Console {
-    /// The port on 127.0.0.1; by default 9001, or a free port if 9001 is taken
+    /// The address to listen on; in a container, 0.0.0.0
+    #[arg(long, default_value_t = LOOPBACK, value_name = "IP")]
+    listen: IpAddr,
+    /// The port; by default 9001, or a free port if 9001 is taken
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
     /// Your name
@@ -39,7 +43,7 @@ pub struct Console {
 impl Console {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let console = Served::start(watched(&deployment, self.target.name(), self.by), self.port).await?;
+        let console = Served::start(watched(&deployment, self.target.name(), self.by), self.listen, self.port).await?;
         match self.json {
             true => print_json(&json!({ "what": "serving", "console": console.url })),
             false => {

@@ -5,6 +5,7 @@ mod play;
 mod tell;
 
 use std::{
+    net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -19,7 +20,8 @@ use serializer::{
     console::{Console, Watched},
     document,
     local::{
-        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Invoker, LocalFunction, LocalOptions, LocalRun, OwnScheduler, SLOTS, demo,
+        DEFAULT_WORKERS, FUNCTION_TIMEOUT, Invoker, LOOPBACK, LocalFunction, LocalOptions, LocalRun, OwnScheduler,
+        SLOTS, demo,
         function_pool::FunctionPool,
         function_process::{FunctionSettings, ProcessIds, ProcessLogs},
         runtime_api::InvokeError,
@@ -81,10 +83,13 @@ pub struct Local {
     /// Keep tables and queue in this folder, and continue with them
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The webhook endpoint's port on 127.0.0.1
+    /// The address on which the webhook endpoint and the console listen; in a container, 0.0.0.0
+    #[arg(long, default_value_t = LOOPBACK, conflicts_with = "demo", value_name = "IP")]
+    listen: IpAddr,
+    /// The webhook endpoint's port
     #[arg(long, default_value_t = 9000)]
     port: u16,
-    /// The console's port on 127.0.0.1; by default 9001, or a free port if 9001 is taken
+    /// The console's port; by default 9001, or a free port if 9001 is taken
     #[arg(long, conflicts_with = "demo", value_name = "PORT")]
     console_port: Option<u16>,
     /// The sources document (TOML or JSON); the samples' own by default
@@ -168,7 +173,7 @@ impl Local {
         };
         let options = LocalOptions {
             data: self.data.clone(),
-            port: if samples_in.is_some() { 0 } else { self.port },
+            listen: (self.listen, if samples_in.is_some() { 0 } else { self.port }).into(),
             workers: self.workers,
             sources: sources.clone(),
             sources_file: file.clone(),
@@ -214,7 +219,7 @@ impl Local {
         let stops = Stops::listen()?;
         let console = match samples_in {
             Some(_) => None,
-            None => Some(Console::start(watched(&deployment, story.clone()), self.console_port).await?),
+            None => Some(Console::start(watched(&deployment, story.clone()), self.listen, self.console_port).await?),
         };
         self.announce(&deployment, console.as_ref(), &sources.current());
         self.write_environment(&environment)?;
