@@ -13,7 +13,7 @@ use crate::commands::{
     self,
     look::{audit, export, find, jobs, list, listen, show, status},
     mend::{erase, lease, restore},
-    setup::{check, doctor, init, source},
+    setup::{alerts, check, doctor, init, source},
     tryout::{
         local::{self, OwnProject},
         send, sign, verify,
@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Source(source::Sources),
     /// Check a sources document, as the functions do when they read it
     Check(check::Check),
+    /// Send a test to the receiver of alerts about orders in trouble
+    Alerts(alerts::Alerts),
     /// Check a deployment, and print how to fix each problem
     Doctor(doctor::Doctor),
     /// Make tables usable again after a restore from a backup
@@ -85,7 +87,7 @@ static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
     ("Try", &[], &["local", "send", "verify", "sign"]),
     ("Look", &[], &["status", "list", "show", "listen", "find", "export", "console", "audit", "jobs"]),
     ("Mend", &VERBS, &["erase", "lease", "restore"]),
-    ("Set up", &[], &["init", "source", "check", "doctor"]),
+    ("Set up", &[], &["init", "source", "check", "alerts", "doctor"]),
 ];
 
 fn group(verbs: &[&Verb], others: &[&'static str]) -> impl Iterator<Item = &'static str> {
@@ -217,6 +219,7 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
 async fn run_command(command: Command, own: Option<OwnProject>) -> anyhow::Result<ExitCode> {
     match command {
         Command::Local(local) => local.run(own).await,
+        Command::Alerts(alerts) => alerts.run().await,
         Command::Check(check) => check.run(),
         Command::Init(init) => init.run(),
         Command::Source(source) => source.run().await,

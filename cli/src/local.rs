@@ -143,13 +143,20 @@ impl LocalRun {
         let keys = keys(samples, env.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
         let mut environment = environment(&local.engines, &local.drain);
-        environment.extend(file.map(sources_variable));
+        environment.extend(file.clone().map(sources_variable));
         let until = stopped(local.stop.subscribe());
         local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
         let Parts { store, waker, queue } = local.engines.connect(&env, None);
         let function = match own {
-            None => ScheduledFunction::here(store, waker, queue, retention, local.observer.clone())?,
-            Some(own) => ScheduledFunction::own(&own, self::environment(&local.engines, &local.drain)).await?,
+            None => {
+                let sources = local.sources.clone();
+                ScheduledFunction::here(store, waker, queue, retention, sources, local.observer.clone())?
+            }
+            Some(own) => {
+                let mut environment = self::environment(&local.engines, &local.drain);
+                environment.extend(file.map(sources_variable));
+                ScheduledFunction::own(&own, environment).await?
+            }
         };
         local.tasks.spawn(schedule::run(function, env, local.stop.subscribe()));
         Ok(local)

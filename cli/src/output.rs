@@ -10,7 +10,7 @@ use std::{
 
 use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
-pub use webhook_serializer::protocol::format::visible;
+pub use webhook_serializer::protocol::format::{quoted, visible};
 
 /// The URL of a `serializer local` that was started without `--port`.
 pub const LOCAL: &str = "http://127.0.0.1:9000";
@@ -177,11 +177,6 @@ fn called(first: Option<String>) -> String {
     first.filter(|first| first.starts_with("./")).map_or("serializer".to_owned(), |first| quoted(&first))
 }
 
-pub fn quoted(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
-    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -255,11 +250,5 @@ mod tests {
             assert_eq!(called(by_name), "serializer");
         }
         assert_eq!(super::called(None), "serializer");
-    }
-
-    #[test]
-    fn special_characters_are_quoted_for_the_shell() {
-        assert_eq!(quoted("shopify/order/1001"), "shopify/order/1001");
-        assert_eq!(quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }
 }

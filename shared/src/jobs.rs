@@ -318,8 +318,8 @@ pub enum InvalidJob {
     Name,
     #[error("two jobs have this name; rename one")]
     Twice,
-    #[error("`{}` is the scheduler's own job: choose another name", once::SWEEP)]
-    Reserved,
+    #[error("`{0}` is the scheduler's own job: choose another name")]
+    Reserved(&'static str),
     #[error("schedule: {0}")]
     Schedule(#[from] InvalidSchedule),
     #[error("lease: must be from 1 to {} s", LONGEST_LEASE.as_secs())]

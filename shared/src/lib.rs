@@ -204,6 +204,9 @@ pub mod scheduler {
 pub mod testing;
 
 // The project's own modules, which its command and tests use.
+#[cfg(feature = "scheduler")]
+#[doc(hidden)]
+pub mod alerts;
 #[cfg(feature = "aws")]
 #[doc(hidden)]
 pub mod aws;

@@ -3,6 +3,7 @@
 //! The document is checked as a whole when it is read. An error names the source and never shows a value, which may be
 //! a secret. [`LiveSources`] reads the document again while a Lambda function runs.
 
+pub mod alerts;
 mod check;
 pub mod deliver;
 pub mod destination;
@@ -23,6 +24,7 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use alerts::Alerts;
 use check::SourcesForm;
 use provider::Registry;
 use serde::Deserialize;
@@ -47,6 +49,7 @@ pub use topics::{Pattern, Patterns, Topics};
 pub struct Sources {
     by_name: BTreeMap<SourceName, Arc<Source>>,
     origin: Origin,
+    alerts: Option<Alerts>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -123,6 +126,11 @@ impl Sources {
             .map(|StrictTable(origin)| Origin::check(origin))
             .transpose()
             .map_err(InvalidSources::Document)?;
+        let alerts = document
+            .alerts
+            .map(|StrictTable(alerts)| Alerts::check(alerts))
+            .transpose()
+            .map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
         for (name, StrictTable(entry)) in document.sources.0 {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
@@ -133,7 +141,7 @@ impl Sources {
         if sources.is_empty() {
             return Err(InvalidSources::Document("it contains no source".into()));
         }
-        Ok(Self { by_name: sources, origin: origin.unwrap_or_default() })
+        Ok(Self { by_name: sources, origin: origin.unwrap_or_default(), alerts })
     }
 
     /// Parses a document for a command that explains signatures. Its sources verify with guessable secrets, too.
@@ -162,6 +170,11 @@ impl Sources {
     #[cfg(any(test, feature = "verify"))]
     pub fn origin(&self) -> &Origin {
         &self.origin
+    }
+
+    /// Returns where alerts are sent, if the document has the table `alerts`.
+    pub fn alerts(&self) -> Option<&Alerts> {
+        self.alerts.as_ref()
     }
 
     pub fn longest_handler_timeout(&self) -> Duration {

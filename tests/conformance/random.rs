@@ -19,6 +19,7 @@ use proptest::{
 use tests::testbed;
 use webhook_serializer::{
     protocol::{
+        alert::{AlertsRecorded, AlertsRow, RecordAlerts},
         attempt::{FailureClass, Retries},
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence, SourceName},
@@ -26,7 +27,7 @@ use webhook_serializer::{
             Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
             Settled, SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
         },
-        keys::{entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
+        keys::{alerts_row, entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{
             Acquire, Acquired, Follow, ForceRelease, HandOver, LONGEST_YIELD, Lease, MarkHandOver, Release,
             ReleaseEmpty, Renew, Renewed, RequestYield, TakeOver,
@@ -75,6 +76,8 @@ struct RandomCase<'a> {
     /// Inbox rows, current or outdated.
     rows: Vec<Row>,
     positions: Vec<Position>,
+    /// The nonces of the recorded alerts.
+    alerts: Vec<Nonce>,
     restores: Vec<RestoreRecord>,
     /// The latest entry of the operations log.
     act: Option<Nonce>,
@@ -107,6 +110,7 @@ impl<'a> RandomCase<'a> {
             claimed: Vec::new(),
             rows: Vec::new(),
             positions: Vec::new(),
+            alerts: Vec::new(),
             restores: Vec::new(),
             act: None,
             transactions: 0,
@@ -225,6 +229,19 @@ impl<'a> RandomCase<'a> {
         let to = Position { turn, nonce: self.nonce(), round };
         if self.run(&AdvancePosition { seen: seen.as_ref(), to: &to }).await? == Some(PositionAdvanced::Advanced) {
             self.positions.push(to);
+        }
+        Ok(())
+    }
+
+    async fn record_alerts(&mut self, act: &RandomOperation) -> Result<(), String> {
+        if self.alerts.is_empty() {
+            // All cases share this row.
+            self.pair.write(&Write::delete(alerts_row())).await?.map_err(|error| error.to_string())?;
+        }
+        let seen = pick(&self.alerts, act.pick).filter(|_| !act.twist.is_multiple_of(5));
+        let to = AlertsRow { nonce: self.nonce(), groups: format!("[{}]", act.twist) };
+        if self.run(&RecordAlerts { seen: seen.as_ref(), to: &to }).await? == Some(AlertsRecorded::Recorded) {
+            self.alerts.push(to.nonce);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! The promises end to end: in memory under a paused clock, or on the embedded engines through the AWS clients.
 
+mod alerts;
 mod answers;
 mod bad_input;
 mod bodies;

@@ -1,9 +1,14 @@
 //! Runs every function through all that it can do, and records the permissions that it asks for.
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
-use tests::{handlers::answering, world::TestWorld};
+use tests::{handlers::answering, source, world::TestWorld};
 use webhook_serializer::{
+    alerts::{AlertSender, Alerting, AlertsDocument},
+    config::Environment,
     handler::{self, Isolation},
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
     protocol::{
@@ -12,6 +17,7 @@ use webhook_serializer::{
         lease::{Acquire, Acquired, MarkHandOver},
         state::{HolderInfo, LeaseKind},
     },
+    sources::{LiveSources, Sources},
     time::Timestamp,
 };
 
@@ -103,5 +109,12 @@ pub async fn asked() -> AskedByFunctions {
     world.env.sleep(Duration::from_secs(300)).await;
     let job = Job::new("report", "every minute", async |_: Context| Ok::<_, JobError>(Outcome::Commit(Vec::new())));
     invoked(1, Jobs::new().add(job)).await;
+    let sources = format!("[alerts]\nto = 'https://hooks.slack.com/x'\n{}", source!("shop"));
+    let sources = LiveSources::fixed(Arc::new(Sources::parse(&sources).unwrap()));
+    let document = AlertsDocument::opened(sources, world.env.clone(), world.events.clone());
+    let sender = AlertSender::configured(&Environment).unwrap();
+    let alerting = Alerting::new(world.operator(), world.store(), document, sender, "test".to_owned());
+    // It finds the parked delivery, and records it.
+    alerting.run(world.env.now()).await.unwrap();
     AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }
 }

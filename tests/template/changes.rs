@@ -140,13 +140,13 @@ fn functions_keep_permission_to_read_old_sources_until_updated() {
     let sources = ["", "/shop/sources", "/shop-sources", crate::SECRET];
     let all = sources.map(|sources| core().deployed(&[("Sources", sources)]));
     for (place, before) in all.iter().enumerate() {
-        for function in ["Ingest", "Worker"] {
+        for function in ["Ingest", "Worker", "Scheduler"] {
             // CloudFormation creates the new policy before it updates the function, and deletes the old
             // policy last.
             let depends = texts(before.at(&format!("{function} DependsOn")));
             assert!(depends.contains(&"ReadSources".to_owned()), "{function}: {depends:?}");
         }
-        assert_eq!(before.at("ReadSources Properties Roles"), &json!(["IngestRole", "WorkerRole"]));
+        assert_eq!(before.at("ReadSources Properties Roles"), &json!(["IngestRole", "WorkerRole", "SchedulerRole"]));
         for after in all.iter().skip(place + 1) {
             assert!(replaced(before, after).contains("ReadSources"), "an update in place would revoke the old right");
         }

@@ -68,7 +68,7 @@ fn functions_receive_the_template_parameters() {
         (SECRET, SourcesOrigin::Secret(SECRET.into())),
     ] {
         let deployed = core().deployed(&[("Sources", sources)]);
-        for function in ["Ingest", "Worker"] {
+        for function in ["Ingest", "Worker", "Scheduler"] {
             let variables = deployed.variables(function);
             assert_eq!(SourcesOrigin::read(&&borrowed(&variables)[..]), Ok(origin.clone()), "of its own stack");
         }

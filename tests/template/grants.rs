@@ -51,13 +51,14 @@ impl RequestedGrants {
         self.0.lock().unwrap().insert((action.to_owned(), resource.to_owned()));
     }
 
-    fn note_table(&self, action: &str, table: &TableName) {
+    /// Records a request for a table, or for the part of it that `part` names.
+    fn note_table(&self, action: &str, table: &TableName, part: &str) {
         let resource = match table {
             TableName::Entities => "EntitiesTable",
             TableName::Inbox => "InboxTable",
             TableName::Named(_) => return,
         };
-        self.note(&format!("dynamodb:{action}"), resource);
+        self.note(&format!("dynamodb:{action}"), &format!("{resource}{part}"));
     }
 
     /// Records a write. A transaction needs the permissions of its parts.
@@ -70,7 +71,7 @@ impl RequestedGrants {
             // Handlers in other languages write only tables of their own.
             Action::Native(_) => return,
         };
-        self.note_table(action, &write.key.table);
+        self.note_table(action, &write.key.table, "");
     }
 }
 
@@ -80,11 +81,11 @@ impl Layer for RequestedGrants {
             TableRequest::Write(_) | TableRequest::Transact(..) => {
                 request.writes().iter().for_each(|write| self.note_write(write));
             }
-            TableRequest::Get(key) => self.note_table("GetItem", &key.table),
-            TableRequest::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table)),
-            TableRequest::Query(range) => self.note_table("Query", &range.table),
-            TableRequest::Scan(table, _) => self.note_table("Scan", table),
-            TableRequest::ScanIndex(scan) => unreachable!("no function reads the index {}", scan.index.name()),
+            TableRequest::Get(key) => self.note_table("GetItem", &key.table, ""),
+            TableRequest::GetMany(keys) => keys.iter().for_each(|key| self.note_table("BatchGetItem", &key.table, "")),
+            TableRequest::Query(range) => self.note_table("Query", &range.table, ""),
+            TableRequest::Scan(table, _) => self.note_table("Scan", table, ""),
+            TableRequest::ScanIndex(scan) => self.note_table("Scan", &scan.index.table(), "/index/*"),
         }
         request.of(inner).await
     }

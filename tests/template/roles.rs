@@ -134,7 +134,9 @@ fn wanted(deployed: &DeployedTemplate, function: &str, asked: &Grants) -> BTreeS
         wanted.insert((action.to_owned(), resource.to_owned(), condition.to_string()));
     };
     for (action, resource) in asked {
-        grant(action, &arn(resource), &Value::Null);
+        let (table, part) =
+            resource.split_once('/').map_or((&**resource, String::new()), |(table, part)| (table, format!("/{part}")));
+        grant(action, &(arn(table) + &part), &Value::Null);
     }
     for action in ["logs:CreateLogStream", "logs:PutLogEvents"] {
         grant(action, &format!("{function}Logs.Arn"), &Value::Null);
@@ -147,9 +149,6 @@ fn wanted(deployed: &DeployedTemplate, function: &str, asked: &Grants) -> BTreeS
     });
     for action in ["Decrypt", "DescribeKey", "Encrypt", "GenerateDataKey*", "ReEncrypt*"] {
         grant(&format!("kms:{action}"), "*", &condition);
-    }
-    if function == "Scheduler" {
-        return wanted;
     }
     let (service, action, document, context) = match parameter("Sources") {
         secret if secret.starts_with("arn:") => {

@@ -128,6 +128,18 @@ pub fn of_origin(sources: &Sources) -> Option<Advice> {
     })
 }
 
+/// Returns the advice about the receiver of alerts.
+pub fn of_alerts(sources: &Sources) -> Option<Advice> {
+    let what = sources.alerts()?.destination.guessable()?;
+    Some(Advice {
+        weight: Weight::Warning,
+        text: format!(
+            "`alerts`: the secret {what}, so its receiver would believe a forger's messages: write a random one, `whsec_` \
+             and the output of `openssl rand -base64 24`"
+        ),
+    })
+}
+
 fn several(source: &Source) -> Option<String> {
     let name = &source.name;
     let provider = &source.provider_name;

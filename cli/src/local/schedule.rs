@@ -5,9 +5,12 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
+    alerts::{AlertSender, AlertsDocument},
+    config::Environment,
     engine::{queue::Depth, store::Store, sweep::Sweeper, wake::Waker},
     functions::scheduler::{ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::Jobs,
+    sources::LiveSources,
     telemetry::Observer,
     time::Env,
 };
@@ -43,17 +46,17 @@ impl ScheduledFunction {
         waker: Waker,
         depth: Arc<dyn Depth>,
         retention: Duration,
+        sources: LiveSources,
         observer: Arc<dyn Observer>,
     ) -> Result<Self> {
         let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
+        let settings = SchedulerSettings::read(&none)?;
+        let document = AlertsDocument::opened(sources, store.env().clone(), observer.clone());
+        let sender = AlertSender::configured(&Environment)?;
+        let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, sender, observer.clone());
         let sweeper = Sweeper::new(store.clone(), waker, depth, retention);
-        Ok(Self::Here(Box::new(Scheduler::new(
-            store,
-            sweeper,
-            Jobs::new(),
-            SchedulerSettings::read(&none)?,
-            observer,
-        )?)))
+        let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, observer, Some(alerting))?;
+        Ok(Self::Here(Box::new(scheduler)))
     }
 
     /// Starts the user's scheduler before its first event, so that a wrong binary fails here.

@@ -7,9 +7,8 @@ use crate::output::duration;
 
 /// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
 pub fn sentence(outage: &Outage, now: Timestamp) -> String {
-    let Outage { name, since, error, .. } = outage;
-    let (began, lasts) = (time_of_day(*since), duration(now.since(*since)));
-    format!("{name} is down since {began}, for {lasts}: {error}. Its orders are held back; {}", next_probe(outage, now))
+    let (down, lasts) = (outage.headline(), duration(now.since(outage.since)));
+    format!("{down}, for {lasts}: {}. Its orders are held back; {}", outage.error, next_probe(outage, now))
 }
 
 /// Says why an order of the destination waits. The sentence has no full stop.

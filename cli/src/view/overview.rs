@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use webhook_serializer::{
+    alerts::alike,
     operator::Parked,
     protocol::{
         entity::{DeliveryId, EntityKey, Sequence, SourceName},
@@ -111,29 +112,6 @@ impl OrderFilter {
         self.error.as_ref().is_none_or(has_error)
             && self.since.is_none_or(|wanted| since.is_some_and(|since| since >= wanted))
     }
-}
-
-/// Returns an error's text without ids: numbers of four or more digits become `…`. Shorter numbers stay, such as the
-/// status 503.
-pub fn alike(error: &str) -> String {
-    let mut text = String::with_capacity(error.len());
-    let mut digits = String::new();
-    // The final `None` ends a number at the end of the text.
-    for c in error.chars().map(Some).chain([None]) {
-        match c {
-            Some(digit) if digit.is_ascii_digit() => digits.push(digit),
-            other => {
-                if digits.len() >= 4 {
-                    text.push('…');
-                } else {
-                    text.push_str(&digits);
-                }
-                digits.clear();
-                text.extend(other);
-            }
-        }
-    }
-    text
 }
 
 #[derive(Debug, Clone, Default)]

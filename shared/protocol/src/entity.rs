@@ -84,6 +84,17 @@ impl EntityKey {
         &self.0
     }
 
+    /// Returns 64 bits of the key's hash in hexadecimal, for places that must not have the key, which may identify a
+    /// person. No key has this form, because each key contains a slash.
+    pub fn hash(&self) -> String {
+        Sha256::digest(&self.0)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns whether a text has the form of a [`hash`](Self::hash).
+    pub fn is_hash(text: &str) -> bool {
+        text.len() == 16 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    }
+
     /// Returns whether the entity's row never expires. This holds for jobs, whose last tick is
     /// remembered forever.
     pub fn is_kept_forever(&self) -> bool {

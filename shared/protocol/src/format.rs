@@ -64,6 +64,7 @@ pub mod attribute {
         DOWN_SINCE = "down_since",
         FAILED_AT = "failed_at",
         FAILED_ORDER = "failed_order",
+        GROUPS = "groups",
         AS_OF = "as_of",
         BEGUN = "begun",
         FOUND = "found",
@@ -162,6 +163,12 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     shown.into()
 }
 
+/// Quotes an argument for a shell, if it needs quotes.
+pub fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/_.:@%+,-".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 pub fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -172,11 +179,17 @@ pub fn shortened(text: &str, limit: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::visible;
+    use super::*;
 
     #[test]
     fn hidden_characters_are_escaped() {
         let text = "a\u{1b}[2J\u{9b}\u{7f}\u{202e}b\u{2066}\u{200f}\u{61c}\r\n\tc\rd é";
         assert_eq!(visible(text), "a\\u001b[2J\\u009b\\u007f\\u202eb\\u2066\\u200f\\u061c\r\n\tc\\u000dd é");
+    }
+
+    #[test]
+    fn special_characters_are_quoted_for_the_shell() {
+        assert_eq!(quoted("shopify/order/1001"), "shopify/order/1001");
+        assert_eq!(quoted("shop/it's #1"), r"'shop/it'\''s #1'");
     }
 }

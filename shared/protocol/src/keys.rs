@@ -152,6 +152,18 @@ pub fn outage_range(limit: u32) -> Range {
     range(OUTAGES, "!".to_owned(), "\u{7f}".to_owned(), limit)
 }
 
+/// The partition of the row of alerts. No entity has this key, because no entity key contains the control
+/// character U+001F.
+const ALERTS: &str = "cron\u{1f}alerts";
+
+pub fn alerts_row() -> Key {
+    inbox_row(ALERTS.to_owned(), "alerts".to_owned())
+}
+
+pub fn alerts_range() -> Range {
+    range(ALERTS, "alerts".to_owned(), "alerts".to_owned(), 1)
+}
+
 pub fn sequence_of(row: &Row) -> Option<Sequence> {
     let item = row.text(a::ITEM)?;
     let number = item.strip_prefix(DELIVERY).or_else(|| item.strip_prefix(PARKED))?;

@@ -16,7 +16,7 @@
 //! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
 //! | [`hold`], [`waits`], [`trace`] | an entity's hold, and why its first delivery waits; a delivery's trace |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
-//! | [`outage`] | outages of destinations: operations, row |
+//! | [`outage`], [`alert`] | outages of destinations, and what alerts have told: operations, row |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`expression`] | writes as DynamoDB's expressions |
 //! | [`memory`] | the in-memory table |
@@ -25,6 +25,7 @@
 
 #![expect(missing_docs, reason = "many items are named for what they hold, and only the engine uses them")]
 
+pub mod alert;
 pub mod attempt;
 pub mod budget;
 pub mod delivery;

@@ -76,11 +76,6 @@ pub struct FailedStart {
     order: String,
 }
 
-/// Returns 64 bits of the hash of an entity's key, which may identify a person.
-fn hash_of(entity: &EntityKey) -> String {
-    URL_SAFE_NO_PAD.encode(&Sha256::digest(entity.as_str())[..8])
-}
-
 impl Outage {
     /// Returns the outage that the row shows. `None` if the destination is not down.
     pub fn parse(row: &Row) -> Result<Option<Self>, CorruptRow> {
@@ -103,6 +98,11 @@ impl Outage {
         }))
     }
 
+    /// Says that the destination is down, and since when. The sentence has no full stop.
+    pub fn headline(&self) -> String {
+        format!("{} is down since {} UTC", self.name, &self.since.to_string()[11..16])
+    }
+
     /// Returns the earliest time of the next probe. `None` while a probe runs.
     pub fn next_probe(&self) -> Option<Timestamp> {
         self.failed.as_ref().map(|_| self.due)
@@ -113,7 +113,7 @@ impl Outage {
     /// The entity that failed last may itself be the cause, so it waits for as long again.
     pub fn is_probe_due(&self, entity: &EntityKey, now: Timestamp) -> bool {
         let again = match &self.failed {
-            Some(failed) if failed.order == hash_of(entity) => self.due.since(failed.at),
+            Some(failed) if failed.order == entity.hash() => self.due.since(failed.at),
             _ => Duration::ZERO,
         };
         self.due + again <= now || self.due > now + LONGEST_PROBE
@@ -163,7 +163,7 @@ impl Operation for ReportDown<'_> {
             Change::set(a::NONCE, self.nonce.as_str()),
             time(a::DUE, self.due),
             time(a::FAILED_AT, self.now),
-            Change::set(a::FAILED_ORDER, hash_of(self.entity)),
+            Change::set(a::FAILED_ORDER, self.entity.hash()),
         ];
         update(self.destination, Condition::absent(a::DOWN_SINCE), self.now, changes)
     }
@@ -249,7 +249,7 @@ impl Operation for ReportProbe<'_> {
             Change::set(a::ERROR, shortened(self.error, LONGEST_ERROR)),
             time(a::DUE, self.due),
             time(a::FAILED_AT, self.now),
-            Change::set(a::FAILED_ORDER, hash_of(self.entity)),
+            Change::set(a::FAILED_ORDER, self.entity.hash()),
         ];
         update(self.destination, condition, self.now, changes)
     }

@@ -53,7 +53,7 @@ impl StartConfig {
         sources.map_err(|reason| InvalidConfig::new(SourcesOrigin::VARIABLE, reason))
     }
 
-    #[cfg(feature = "worker")]
+    #[cfg(any(feature = "scheduler", feature = "worker"))]
     pub(crate) fn account_and_http(&self) -> (Account, SharedHttpClient) {
         (self.account.clone(), self.http.clone())
     }

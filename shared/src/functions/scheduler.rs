@@ -4,13 +4,17 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
+    alerts::{AlertSender, Alerting, AlertsDocument},
     aws::{
         Parts,
         boot::{Deployment, StartConfig},
     },
-    config::{Environment, InvalidConfig, SWEEP_ROWS, Variables, deadline, instance_name, scheduler_time},
-    engine::{store::Store, sweep::Sweeper},
+    config::{
+        Environment, InvalidConfig, SWEEP_ROWS, SourcesOrigin, Variables, deadline, instance_name, scheduler_time,
+    },
+    engine::{append::Inbox, store::Store, sweep::Sweeper, wake::Waker},
     jobs::{Context, InvalidJobs, Job, Jobs, Missed, TickError, TickReport, Ticker, switch::Switch},
+    operator::Operator,
     protocol::state::HolderInfo,
     telemetry::{Event, Observer},
     time::{Env, Timestamp},
@@ -33,7 +37,7 @@ impl ScheduledEvent {
     }
 }
 
-pub use crate::jobs::once::SWEEP;
+pub use crate::jobs::once::{ALERTS, SWEEP};
 
 /// The longest run of the sweep in one tick. The run must end before the next tick, even if its last request to the
 /// store gets no answer.
@@ -60,10 +64,18 @@ pub fn sweep(sweeper: Sweeper, observer: Arc<dyn Observer>) -> Job {
     Job::new(SWEEP, "every minute", sweep).missed(Missed::Skip).always_on()
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Scheduler {
     ticker: Ticker,
+    /// The jobs and the job of alerts, which runs while the document wants alerts.
+    alerting: Option<(Arc<Alerting>, Ticker)>,
     env: Env,
+}
+
+impl std::fmt::Debug for Scheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scheduler").finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -85,6 +97,24 @@ impl SchedulerSettings {
     }
 }
 
+impl SchedulerSettings {
+    /// Connects the job of alerts.
+    pub fn alerting(
+        &self,
+        store: Store,
+        waker: Waker,
+        retention: Duration,
+        document: AlertsDocument,
+        sender: AlertSender,
+        observer: Arc<dyn Observer>,
+    ) -> Alerting {
+        let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);
+        let operator = Operator::new(store.clone(), waker, inbox, retention);
+        let from = self.info.as_str().split(' ').next().unwrap_or_default().to_owned();
+        Alerting::new(operator, store, document, sender, from)
+    }
+}
+
 impl Scheduler {
     pub fn new(
         store: Store,
@@ -92,12 +122,18 @@ impl Scheduler {
         jobs: Jobs,
         settings: SchedulerSettings,
         observer: Arc<dyn Observer>,
+        alerting: Option<Alerting>,
     ) -> Result<Self, InvalidJobs> {
         let env = store.env().clone();
         let SchedulerSettings { function_time, sweep_rows, switch, info } = settings;
-        let jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
-        let ticker = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
-        Ok(Self { ticker, env })
+        let mut jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
+        let alerting = alerting.map(Arc::new);
+        if let Some(alerting) = &alerting {
+            jobs = jobs.add(alerting.clone().job());
+        }
+        let all = Ticker::new(store, &jobs, function_time, &switch, info)?.observed_by(observer);
+        let ticker = all.without(ALERTS);
+        Ok(Self { ticker, alerting: alerting.map(|alerting| (alerting, all)), env })
     }
 
     /// Runs the ticks that are due at the event's time, until `deadline`.
@@ -109,13 +145,34 @@ impl Scheduler {
     /// ticks.
     pub async fn tick(&self, event: &ScheduledEvent, deadline: Timestamp) -> Result<TickReport, TickError> {
         let scheduled = event.scheduled().unwrap_or_else(|| self.env.now());
-        let time = deadline.since(self.env.machine_now());
-        let report = self.ticker.tick(scheduled, self.env.monotonic() + time).await?;
+        let until = self.env.monotonic() + deadline.since(self.env.machine_now());
+        let ticker = match &self.alerting {
+            Some((alerting, all)) if alerting.are_wanted().await => all,
+            _ => &self.ticker,
+        };
+        let report = ticker.tick(scheduled, until).await?;
         match report.errors.first() {
             Some(stopped) => Err(stopped.error.clone().into()),
             None => Ok(report),
         }
     }
+}
+
+/// Returns the job of alerts. `None` if no variable names the sources document.
+fn alerting(
+    start: &StartConfig,
+    deployment: &Deployment,
+    settings: &SchedulerSettings,
+    observer: Arc<dyn Observer>,
+) -> Result<Option<Alerting>, InvalidConfig> {
+    let Ok(origin) = SourcesOrigin::read(&Environment) else { return Ok(None) };
+    let (account, http) = start.account_and_http();
+    let env = start.env.clone();
+    let open = move || account.document(&http, origin.clone(), &env);
+    let document = AlertsDocument::new(open, start.env.clone(), observer.clone());
+    let sender = AlertSender::configured(&Environment)?;
+    let Parts { store, waker, .. } = deployment.parts.clone();
+    Ok(Some(settings.alerting(store, waker, start.config.retention, document, sender, observer)))
 }
 
 /// Runs the scheduler function in Lambda with `jobs`.
@@ -141,10 +198,11 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         start.warm().await;
         let deployment = start.connect(log.clone());
         let jobs = make(&deployment)?;
+        let alerting = alerting(&start, &deployment, &settings, log.clone())?;
         let Parts { store, waker, queue } = deployment.parts;
         let sweeper = Sweeper::new(store.clone(), waker, queue, start.config.retention);
         let function_time = settings.function_time;
-        let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone())?;
+        let scheduler = Scheduler::new(store, sweeper, jobs, settings, log.clone(), alerting)?;
         lambda_runtime::run(lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<ScheduledEvent>| {
             let scheduler = &scheduler;
             let log = &log;

@@ -27,6 +27,7 @@
 
 mod answer;
 mod client;
+mod clients;
 pub mod headers;
 pub mod payload;
 mod redacted;
@@ -43,11 +44,11 @@ use crate::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
     handlers::call_timeout,
     protocol::delivery::Delivery,
-    sources::{FORWARD, LiveSources, deliver::Deliver, destination::AddressScope},
+    sources::{FORWARD, LiveSources, deliver::Deliver},
     time::Env,
     tls::Roots,
 };
-use client::ForwardClient;
+pub(crate) use clients::Clients;
 
 /// The maximum number of bytes of an answer's body that are read, unless it may have writes. The error quotes their beginning. Once
 /// a body was read to its end, the connection can be reused. For a longer body, opening a new connection
@@ -65,39 +66,20 @@ const ANSWER_TIME: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub struct Forward {
     sources: LiveSources,
-    /// The client for destinations that must be public. It shares no connections with the client
-    /// `anywhere`, so none of its connections leads to a private address.
-    public: ForwardClient,
-    anywhere: ForwardClient,
+    clients: Clients,
 }
 
 impl Forward {
     #[doc(hidden)]
     pub fn new(sources: impl Into<LiveSources>) -> Self {
-        Self::with(sources, Roots::mozilla())
+        Self { sources: sources.into(), clients: Clients::trusting(Roots::mozilla()) }
     }
 
     /// Creates a handler that trusts Mozilla's certificate authorities, and those in the PEM
     /// file that the variable `FORWARD_CA_BUNDLE` names.
     #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        const VARIABLE: &str = "FORWARD_CA_BUNDLE";
-        let mut roots = Roots::mozilla();
-        if let Some(path) = variables.value(VARIABLE) {
-            let invalid = |reason: String| InvalidConfig::new(VARIABLE, format!("{path} {reason}"));
-            let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
-            roots.add(&pem).map_err(invalid)?;
-        }
-        Ok(Self::with(sources, roots))
-    }
-
-    fn with(sources: impl Into<LiveSources>, roots: Roots) -> Self {
-        let tls = roots.trusted();
-        Self {
-            sources: sources.into(),
-            public: ForwardClient::new(AddressScope::Public, &tls),
-            anywhere: ForwardClient::new(AddressScope::Any, &tls),
-        }
+        Ok(Self { sources: sources.into(), clients: Clients::configured(variables)? })
     }
 
     async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {
@@ -107,10 +89,7 @@ impl Forward {
         let Some((source, destination)) = source.and_then(|source| Some((source, source.forward()?))) else {
             return Outcome::retry("the source has no table `forward`");
         };
-        let client = match destination.scope() {
-            AddressScope::Public => &self.public,
-            AddressScope::Any => &self.anywhere,
-        };
+        let client = self.clients.of(destination.scope());
         let env = context.env();
         let limit = call_timeout(context);
         // An endpoint that gets groups also gets a single delivery as a list, so that it reads

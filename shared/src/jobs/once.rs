@@ -11,8 +11,9 @@ use crate::{
     telemetry::Quiet,
 };
 
-/// The scheduler's own job, whose name no other job may have.
+/// The scheduler's own jobs, whose names no other job may have.
 pub const SWEEP: &str = "sweep";
+pub const ALERTS: &str = "alerts";
 
 /// The longest time that a run may take.
 pub const LONGEST_RUN: Duration = Duration::from_secs(86_400);
@@ -44,8 +45,8 @@ impl Once {
     ///
     /// The job's name, schedule, time zone or lease is invalid.
     pub fn new(store: Store, job: Job, holder: &str) -> Result<Self, InvalidJobs> {
-        if job.name == SWEEP {
-            return Err(InvalidJobs { job: job.name, reason: InvalidJob::Reserved });
+        if let Some(own) = [SWEEP, ALERTS].into_iter().find(|own| *own == job.name) {
+            return Err(InvalidJobs { job: job.name, reason: InvalidJob::Reserved(own) });
         }
         let (jobs, holder) = (Jobs::new().add(job), HolderInfo::new(holder));
         let ticker = Ticker::observed(store, &jobs, LONGEST_RUN, &Switch::On, holder, Arc::new(Quiet))?;

@@ -97,6 +97,13 @@ impl Ticker {
         Ok(Self { store, jobs, info, isolation: Isolation::default(), observer })
     }
 
+    /// Returns a ticker that leaves the job `name` alone.
+    #[cfg(feature = "scheduler")]
+    #[must_use]
+    pub(crate) fn without(&self, name: &str) -> Self {
+        Self { jobs: self.jobs.iter().filter(|job| &*job.name != name).cloned().collect(), ..self.clone() }
+    }
+
     #[must_use]
     pub fn observed_by(mut self, observer: Arc<dyn Observer>) -> Self {
         self.observer = observer;

@@ -162,6 +162,21 @@ impl Operator {
         Ok(position.and_then(|position| position.round).is_some_and(|round| round.is_complete()))
     }
 
+    /// Finds the entity whose key has this hash, among those that an index shows: that are parked, blocked or on hold, or
+    /// have an error.
+    pub async fn order_with_hash(&self, hash: &str) -> Result<Option<EntityKey>, OperatorError> {
+        for index in Index::ALL {
+            let mut pass = self.index_pass(index);
+            while let Some(rows) = pass.page().await? {
+                let mut entities = rows.iter().filter_map(indexed_entity);
+                if let Some(found) = entities.find(|entity| entity.hash() == hash) {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Reads the rows of these entities. The result leaves out entities without a row.
     pub async fn order_rows(&self, entities: &[EntityKey]) -> Result<Vec<Row>, OperatorError> {
         let mut rows = Vec::new();

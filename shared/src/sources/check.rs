@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
+    alerts::AlertsEntry,
     origin::OriginEntry,
     provider::{AnyProvider, Registry},
     source::SourceEntry,
@@ -24,6 +25,7 @@ pub(super) struct SourcesForm {
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     pub(super) origin: Option<StrictTable<OriginEntry>>,
+    pub(super) alerts: Option<StrictTable<AlertsEntry>>,
     pub(super) sources: ByName<StrictTable<SourceEntry>>,
 }
 

@@ -108,6 +108,16 @@ impl Destination {
         Ok(Self { url, secrets, scope, commit })
     }
 
+    /// Creates the destination of alerts. Without `secrets`, requests are not signed. An error message shows neither the
+    /// URL's path nor a secret.
+    pub(super) fn of_alerts(to: &str, scope: AddressScope, secrets: Vec<Secret>) -> Result<Self, String> {
+        let url = url(to, scope).map_err(|reason| format!("`alerts.to` {reason}"))?;
+        match secrets.iter().all(is_usable) {
+            true => Ok(Self { url, secrets, scope, commit: Vec::new() }),
+            false => Err("`alerts.secret` must be `whsec_` and the key's bytes in base64".into()),
+        }
+    }
+
     /// Creates a destination from a URL given on the command line. The host may have any address, even a
     /// private one. Without `secrets`, requests are not signed. An error message repeats neither URL nor secret.
     pub fn elsewhere(to: &str, secrets: Vec<Secret>) -> Result<Self, String> {

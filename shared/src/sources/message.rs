@@ -25,7 +25,7 @@ pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> String {
     let message = in_words(&message, key);
     let example = match key {
         _ if !message.ends_with("must be a table") => String::new(),
-        Some("origin") => ", such as [origin]".to_owned(),
+        Some(key @ ("origin" | "alerts")) => format!(", such as [{key}]"),
         Some(key @ ("topics" | "filter" | "retry" | "generic" | "forward" | "invoke")) => {
             format!(", such as [sources.shopify.{key}]")
         }

@@ -10,7 +10,7 @@ use serde::{
     de::{self, value::StrDeserializer},
 };
 
-use super::{origin::OriginEntry, source::SourceEntry};
+use super::{alerts::AlertsEntry, origin::OriginEntry, source::SourceEntry};
 
 #[derive(Debug)]
 pub struct ReferenceTable {
@@ -120,6 +120,8 @@ pub(crate) const SIGNED: FieldPattern = pattern("text", r"\{body\}", &["", "{tim
 pub(crate) const TABLE_NAME: FieldPattern = pattern("table", "^[A-Za-z0-9_.-]{3,255}$", &["", "a b"]);
 pub(crate) const SECRET: FieldPattern = secret(".", &[""]);
 pub(crate) const SIGNING_KEY: FieldPattern = secret("^whsec_.", &["secret"]);
+pub(crate) const ALERT_URL: FieldPattern =
+    FieldPattern { name: "URL", ..secret("^[Hh][Tt][Tt][Pp][Ss]?://.", &["example.com", "ftp://example.com/"]) };
 pub(crate) const ORIGIN_SECRET: FieldPattern = secret(".{32}", &["short"]);
 
 impl FieldPattern {
@@ -137,11 +139,15 @@ pub fn origin() -> ReferenceTable {
     OriginEntry::reference()
 }
 
+pub fn alerts() -> ReferenceTable {
+    AlertsEntry::reference()
+}
+
 /// Returns all tables of the document, in the order of the reference page.
 pub fn tables() -> Vec<ReferenceTable> {
     let source = source();
     let inner: Vec<ReferenceTable> = source.fields.iter().filter_map(|field| field.table()).collect();
-    [source].into_iter().chain(inner).chain([origin()]).collect()
+    [source].into_iter().chain(inner).chain([origin(), alerts()]).collect()
 }
 
 impl ReferenceField {

@@ -39,6 +39,7 @@ operations! {
     maintain:
         Forget "erase", Remove "remove", MarkRedrive "mark redrive", Discard "discard", PutPart, RemovePart,
         KeepForever, ExpireAgain, ExtendRetention "extend TTL", AdvancePosition "advance sweep", ListJob,
+        RecordAlerts "record alerts",
         BeginRestore "begin restore", EndRestore "end restore", ForceAcquire "take by force",
         AdvanceNumbers "advance numbers", MendWaits "mend";
     append:
@@ -165,6 +166,7 @@ impl RandomCase<'_> {
                 self.run(&ExtendRetention { row, until: now + Duration::from_secs(30) }).await?;
             }
             OperationKind::AdvancePosition => self.advance_position(act, now).await?,
+            OperationKind::RecordAlerts => self.record_alerts(act).await?,
             OperationKind::ListJob => {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;

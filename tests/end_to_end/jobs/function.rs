@@ -91,8 +91,8 @@ async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
         switch: On,
         info: HolderInfo::new("a scheduler"),
     };
-    let scheduler =
-        Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(TracingLog)).expect("it is right");
+    let scheduler = Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(TracingLog), None)
+        .expect("it is right");
     let now = world.env.now();
     let due = minutes_ago(now, 3);
     let event = ScheduledEvent { time: (due + Duration::from_secs(7)).to_string() };

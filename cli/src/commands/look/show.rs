@@ -4,14 +4,14 @@ mod delivery;
 mod history;
 mod order;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, str::FromStr};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use serializer::view::position::Named;
-use webhook_serializer::protocol::entity::EntityKey;
+use webhook_serializer::protocol::entity::{EntityKey, InvalidEntityKey};
 
-use crate::commands::target::Target;
+use crate::commands::target::{Deployment, Target};
 
 #[derive(Debug, Args)]
 #[command(
@@ -25,9 +25,10 @@ use crate::commands::target::Target;
                   recorded in the lease, until the lease is granted again."
 )]
 pub struct Show {
-    /// The order's key, such as shopify/order/450789469; `send` and `list` print it
+    /// The order's key, such as shopify/order/450789469; `send` and `list` print it. Or the hash in an alert, while the
+    /// order is in trouble
     #[arg(value_name = "ORDER")]
-    order: EntityKey,
+    order: OrderName,
     /// One delivery: its position, such as 7011, or its whole sequence
     sequence: Option<Named>,
     /// List what operators did to the order: who, when and why
@@ -49,13 +50,57 @@ pub struct Show {
     target: Target,
 }
 
+/// An order's key, or its hash.
+#[derive(Debug, Clone)]
+enum OrderName {
+    Key(EntityKey),
+    Hash(String),
+}
+
+impl FromStr for OrderName {
+    type Err = InvalidEntityKey;
+
+    fn from_str(text: &str) -> Result<Self, InvalidEntityKey> {
+        match EntityKey::is_hash(text) {
+            true => Ok(Self::Hash(text.to_owned())),
+            false => EntityKey::parse(text).map(Self::Key),
+        }
+    }
+}
+
+impl OrderName {
+    async fn key(self, deployment: &Deployment) -> Result<EntityKey> {
+        match self {
+            Self::Key(key) => Ok(key),
+            Self::Hash(hash) => deployment.operator().order_with_hash(&hash).await?.with_context(|| {
+                format!(
+                    "no order in trouble has the hash {hash}: it has recovered, or belongs to another deployment. `{}` lists \
+                     orders",
+                    deployment.line("list", &[])
+                )
+            }),
+        }
+    }
+}
+
+/// The order to show, and how.
+struct ShownOrder {
+    order: EntityKey,
+    settled: usize,
+    raw: bool,
+    diff: bool,
+    json: bool,
+}
+
 impl Show {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
+        let Self { settled, raw, diff, json, .. } = self;
+        let shown = ShownOrder { order: self.order.key(&deployment).await?, settled, raw, diff, json };
         match self.sequence {
-            Some(named) => self.delivery(deployment.sequence(&self.order, named).await?, &deployment).await,
-            None if self.history => self.history(&deployment).await,
-            None => self.order(&deployment).await,
+            Some(named) => shown.delivery(deployment.sequence(&shown.order, named).await?, &deployment).await,
+            None if self.history => shown.history(&deployment).await,
+            None => shown.order(&deployment).await,
         }
     }
 }

@@ -79,6 +79,7 @@ impl Check {
         if self.json {
             advice.iter().for_each(|advice| print_json(&json!({ "source": null, "errors": [advice.text] })));
         }
+        advice.extend(advice::of_alerts(&sources));
         for source in sources.iter() {
             let mut of_it = advice::of(source);
             of_it.extend(advice::of_development(source));

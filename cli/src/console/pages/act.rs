@@ -10,6 +10,7 @@ use axum::{
 use maud::html;
 use serde::Deserialize;
 use webhook_serializer::{
+    alerts::alike,
     operator::{Operator, OperatorError},
     protocol::{entity::SourceName, maintain::Reason},
 };
@@ -27,7 +28,7 @@ use super::{
 use crate::{
     output,
     verbs::{Effect, OperationTarget, ParkedSelection, VERBS, Verb, redrive::REDRIVE},
-    view::overview::{ParkedDelivery, alike},
+    view::overview::ParkedDelivery,
 };
 
 const LISTED: usize = 50;

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use webhook_serializer::{protocol::entity::EntityKey, time::Timestamp};
+use webhook_serializer::{alerts::alike, protocol::entity::EntityKey, time::Timestamp};
 
 use super::{
     super::{
@@ -24,7 +24,7 @@ use super::{
 use crate::view::{
     order_status::Kind,
     outage,
-    overview::{OrderSummary, ParkedDelivery, StatusGroup, alike},
+    overview::{OrderSummary, ParkedDelivery, StatusGroup},
 };
 
 const FIRST: usize = 8;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use webhook_serializer::sources::reference::{
-    Absent, FieldForm, FieldPattern, NAME, ReferenceField, ReferenceTable, origin, source,
+    Absent, FieldForm, FieldPattern, NAME, ReferenceField, ReferenceTable, alerts, origin, source,
 };
 
 /// Returns the JSON Schema of the sources document, for editors. It accepts every document that the parser accepts, and
@@ -12,6 +12,8 @@ pub fn schema() -> String {
     let source = table(&source());
     let mut origin = table(&origin());
     origin["description"] = "The proxy that webhooks come through.".into();
+    let mut alerts = table(&alerts());
+    alerts["description"] = "Where alerts that name the orders in trouble are sent.".into();
     let schema = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "The sources of a webhook serializer",
@@ -21,6 +23,7 @@ pub fn schema() -> String {
         "properties": {
             "$schema": { "type": "string", "description": "This schema, for editors." },
             "origin": origin,
+            "alerts": alerts,
             "sources": {
                 "type": "object",
                 "description": "The sources, by their names.",

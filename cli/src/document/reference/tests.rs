@@ -82,7 +82,9 @@ fn document(table: &ReferenceTable, field: &str, value: Option<&str>) -> String 
     let lines = lines(table, field, value);
     match table.path {
         "[sources.NAME]" => format!("[sources.shop]\n{}\n", lines.join("\n")),
-        "[origin]" => format!("{}[origin]\n{}\n", document(&source(), "handler", Some("'log'")), lines.join("\n")),
+        own @ ("[origin]" | "[alerts]") => {
+            format!("{}{own}\n{}\n", document(&source(), "handler", Some("'log'")), lines.join("\n"))
+        }
         path => {
             let name = path.trim_start_matches("[sources.NAME.").trim_end_matches(']');
             document(&source(), name, Some(&format!("{{ {} }}", lines.join(", "))))

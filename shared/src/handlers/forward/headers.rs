@@ -38,6 +38,8 @@
 
 use std::fmt::Write;
 
+#[cfg(feature = "scheduler")]
+use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Method, Request,
     header::{CONTENT_TYPE, USER_AGENT},
@@ -99,6 +101,14 @@ pub fn together(
         ("serializer-fencing-token", token.to_string()),
     ];
     insert(headers, common.into_iter());
+    request
+}
+
+/// Creates the signed request for a message in JSON that is not a delivery.
+#[cfg(feature = "scheduler")]
+pub(super) fn message(destination: &Destination, id: String, body: &Bytes, now: Timestamp) -> Request<ForwardBody> {
+    let mut request = post(destination, id, || body.clone().into(), now);
+    request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     request
 }
 

@@ -20,7 +20,7 @@ use webhook_serializer::{
     protocol::{delivery::Delivery, entity::Sequence},
 };
 
-use super::Show;
+use super::ShownOrder;
 use crate::commands::{print_json, setup::source::whereabouts, similar, target::Deployment};
 
 struct Difference {
@@ -28,7 +28,7 @@ struct Difference {
     changes: Option<Vec<ChangedValue>>,
 }
 
-impl Show {
+impl ShownOrder {
     pub(super) async fn delivery(&self, sequence: Sequence, deployment: &Deployment) -> Result<ExitCode> {
         let operator = deployment.operator();
         let single = operator.single(&self.order, sequence).await?;

@@ -10,10 +10,10 @@ use serializer::{
     view::position::marked,
 };
 
-use super::Show;
+use super::ShownOrder;
 use crate::commands::{print_json, similar, target::Deployment};
 
-impl Show {
+impl ShownOrder {
     pub(super) async fn history(&self, deployment: &Deployment) -> Result<ExitCode> {
         let acts = deployment.operator().acts(&self.order).await?;
         let now = deployment.env.now();

@@ -27,7 +27,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::Show;
+use super::ShownOrder;
 use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
 /// Returns what delays the deliveries of the next delivery's source. Returns `None` if no delivery waits.
@@ -49,7 +49,7 @@ impl OrderReport {
     }
 }
 
-impl Show {
+impl ShownOrder {
     pub(super) async fn order(&self, deployment: &Deployment) -> Result<ExitCode> {
         let seen = self.look(deployment).await?;
         if self.json {

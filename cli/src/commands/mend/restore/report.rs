@@ -9,7 +9,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    functions::scheduler::SWEEP,
+    functions::scheduler::{ALERTS, SWEEP},
     operator::{JobReport, Newest, Operator, OperatorError, RESTORED, RestoreFindings, RestoreReport, Restored},
     protocol::{entity::EntityKey, maintain::RestoreRecord},
     providers::rule_of,
@@ -198,8 +198,8 @@ impl RestoreSummary {
     }
 
     fn to_run(&self, restoring: &RestoreRecord, deployment: &Deployment) -> Option<String> {
-        // The sweep is left out: it runs each minute and misses nothing.
-        let jobs: Vec<_> = self.jobs().filter(|(name, _)| *name != SWEEP).collect();
+        // The scheduler's own jobs are left out: they run each minute and miss nothing.
+        let jobs: Vec<_> = self.jobs().filter(|(name, _)| ![SWEEP, ALERTS].contains(name)).collect();
         let mut table = Table::new(&["   job", "last recorded tick", "at that time"]);
         for (name, job) in &jobs {
             let at_work = job.at_work.map(|tick| format!("the tick of {tick} was running"));

@@ -6,7 +6,7 @@ use anyhow::Error;
 use serializer::{output::duration, view::order_status::Kind};
 use webhook_serializer::{
     aws::stored::Refused,
-    functions::scheduler::SWEEP,
+    functions::scheduler::{ALERTS, SWEEP},
     jobs::roster::{self, Listed},
     protocol::{entity::SourceName, format::FORMAT, tick::TickOutcome},
     sources::Sources,
@@ -55,7 +55,8 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> CheckFinding {
         due.filter(|due| now.since(*due) > LATE && !runs).is_some()
     };
     let names = |jobs: Vec<&Listed>| jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>().join(", ");
-    let all_late: Vec<&Listed> = jobs.iter().filter(late).collect();
+    // The job of alerts stops once the document no longer wants alerts.
+    let all_late: Vec<&Listed> = jobs.iter().filter(|job| job.name != ALERTS).filter(late).collect();
     let newest = jobs.iter().filter_map(|job| job.state.last_tick).max();
     let Some(newest) = newest else {
         return CheckFinding::warning(

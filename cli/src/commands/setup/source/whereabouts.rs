@@ -44,7 +44,7 @@ pub(super) struct DocumentOptions {
 /// Options that name a sources document, a local run or a stack.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Which document")]
-pub(super) struct DocumentLocation {
+pub struct DocumentLocation {
     #[command(flatten)]
     document: DocumentOptions,
     /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or
@@ -59,7 +59,7 @@ pub(super) struct DocumentLocation {
 }
 
 impl DocumentLocation {
-    pub(super) async fn place(&self) -> Result<DocumentPlace> {
+    pub async fn place(&self) -> Result<DocumentPlace> {
         self.document.place(self.deployment_name()).await
     }
 
@@ -173,7 +173,7 @@ impl Variables for DeploymentVariables<'_> {
     }
 }
 
-pub(super) async fn sources(place: &DocumentPlace) -> Result<(FoundDocument, Sources)> {
+pub async fn sources(place: &DocumentPlace) -> Result<(FoundDocument, Sources)> {
     let found = place.read().await?.with_context(|| {
         format!("{place} does not exist: `serializer source add` makes a file or a parameter, with its first source")
     })?;
