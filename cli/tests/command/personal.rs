@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    running::{LocalProcess, complained, printed, serializer},
+    running::{LocalProcess, complained, event, file, folder, printed, ran, serializer},
     trouble::{PARKED, Trouble},
 };
 
@@ -69,4 +69,22 @@ fn unusable_search_or_order_is_refused() {
         let refused = piped(&local, arguments, "");
         assert!(complained(&refused).contains(expected) && !refused.status.success(), "{refused:?}");
     }
+}
+
+/// Promise: `erase` also erases the copies that other sources got of an order's webhooks, but no other unrouted ones.
+#[test]
+fn erase_includes_copies_of_subscribers() {
+    const SOURCES: &str = "[sources.shopify]\nprovider = 'shopify'\nsecrets = 'development-secret-of-shopify'\n\
+                           handler = 'fan-out'\n[sources.mails]\nfrom = 'shopify'\nhandler = 'log'\n";
+    let folder = folder();
+    let document = file(&folder, "sources.toml", SOURCES);
+    let document = document.to_str().expect("UTF-8");
+    let mut local = LocalProcess::start(&["--sources", document]);
+    let sent = ran(&["send", "--to", &local.url, "--sources", document, &event("shopify-orders-create.json")]);
+    assert!(sent.status.success(), "{sent:?}");
+    local.until(|told| told["outcome"] == "applied" && told["entity"] == "mails/order/450789469");
+    let erased = local.ran(&["erase", "--yes", "shopify/order/450789469"]);
+    assert!(printed(&erased).contains("\nmails/order/450789469: 2 rows were erased"), "{erased:?}");
+    let unrouted = local.ran(&["erase", "--yes", "shopify/unrouted"]);
+    assert!(!printed(&unrouted).contains("mails"), "{unrouted:?}");
 }
