@@ -60,6 +60,10 @@ dist:
 command-packages *how:
     .ci/command-packages {{how}}
 
+# The command as a container image, for this machine
+image *how:
+    .ci/image {{how}}
+
 # dist as SAM, the CDK and Terraform take it
 without-rust:
     .ci/without-rust
