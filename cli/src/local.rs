@@ -138,8 +138,7 @@ impl LocalRun {
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let env = Env::system();
         let retention = local.drain.retention;
-        let Parts { store, waker, .. } = local.engines.connect(&env, None);
-        let inbox = Inbox::new(store, waker, retention, local.observer.clone());
+        let inbox = local.inbox();
         let keys = keys(samples, env.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
         let mut environment = environment(&local.engines, &local.drain);
@@ -195,6 +194,12 @@ impl LocalRun {
         let local =
             Self { engines, webhooks, sources, drain, workers, slots, observer, at_work, functions, stop, tasks };
         Ok((local, listener))
+    }
+
+    /// Returns a way to append deliveries, with clients of its own.
+    pub fn inbox(&self) -> Inbox {
+        let Parts { store, waker, .. } = self.engines.connect(&Env::system(), None);
+        Inbox::new(store, waker, self.drain.retention, self.observer.clone())
     }
 
     /// Lets each worker of this process run up to `slots` batches concurrently. The default is one, as in Lambda.

@@ -20,6 +20,8 @@ mod document;
 pub mod event;
 #[cfg(any(feature = "forward", feature = "invoke"))]
 mod excerpt;
+#[cfg(feature = "worker")]
+pub mod fan_out;
 #[cfg(feature = "forward")]
 pub mod forward;
 #[cfg(feature = "invoke")]

@@ -18,6 +18,7 @@ mod retry;
 #[cfg(any(test, feature = "verify"))]
 mod sender;
 mod source;
+mod subscriber;
 mod table;
 pub mod template;
 mod topics;
@@ -32,17 +33,18 @@ use table::StrictTable;
 
 use crate::{
     protocol::entity::SourceName,
-    providers::Secret,
+    providers::{self, Secret},
     sources::{destination::Destination, invocation::Function},
 };
 
-pub use filter::Filter;
+pub use filter::{Filter, IgnoredBy};
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
-pub use sender::{IgnoredBy, ReceivedWebhook};
+pub use sender::ReceivedWebhook;
 pub use source::Source;
+pub use subscriber::{CopyOrder, SubscriberCopy};
 pub use topics::{Pattern, Patterns, Topics};
 
 #[derive(Debug, Clone, Default)]
@@ -93,6 +95,9 @@ pub const FORWARD: &str = "forward";
 /// handler has the same name.
 pub const INVOKE: &str = "invoke";
 
+/// The name of the built-in handler that appends deliveries to the sources whose field `from` names their source.
+pub const FAN_OUT: &str = "fan-out";
+
 const MARKED: &str = "it begins with a byte-order mark, which JSON does not allow; save it as UTF-8 without one";
 
 /// Decodes a file's bytes. An error says how to save the file, and quotes nothing of it.
@@ -126,17 +131,23 @@ impl Sources {
             .map(|StrictTable(origin)| Origin::check(origin))
             .transpose()
             .map_err(InvalidSources::Document)?;
+        let entries = document.sources.0.into_iter().map(|(name, StrictTable(entry))| (name, entry));
+        let (subscribers, doors): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            entries.partition(|(_, entry)| entry.from.is_some());
         let alerts = document
             .alerts
             .map(|StrictTable(alerts)| Alerts::check(alerts))
             .transpose()
             .map_err(InvalidSources::Document)?;
         let mut sources = BTreeMap::new();
-        for (name, StrictTable(entry)) in document.sources.0 {
+        for (name, entry) in doors.into_iter().chain(subscribers) {
             let invalid = |reason: String| InvalidSources::Source { source_name: name.clone(), reason };
             let parsed = SourceName::parse(&name).map_err(|error| invalid(error.to_string()))?;
-            let source = Source::check(parsed.clone(), entry, registry).map_err(invalid)?;
+            let source = Source::check(parsed.clone(), entry, &sources, registry).map_err(invalid)?;
             sources.insert(parsed, Arc::new(source));
+        }
+        if let Some((name, reason)) = subscriber::objection(&sources) {
+            return Err(InvalidSources::Source { source_name: name.to_string(), reason });
         }
         if sources.is_empty() {
             return Err(InvalidSources::Document("it contains no source".into()));
@@ -156,6 +167,16 @@ impl Sources {
 
     pub fn get(&self, name: &str) -> Option<&Arc<Source>> {
         self.by_name.get(&SourceName::parse(name).ok()?)
+    }
+
+    /// Returns the source that webhooks can be sent to under this name. A source with `from` is none.
+    pub fn door(&self, name: &str) -> Option<&Arc<Source>> {
+        self.get(name).filter(|source| source.from.is_none())
+    }
+
+    /// Returns the sources that webhooks can be sent to.
+    pub fn doors(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.iter().filter(|source| source.from.is_none())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {
@@ -192,14 +213,29 @@ impl Source {
     }
 
     /// Returns the topics that the source takes, or `None` if the source takes all topics.
-    #[cfg(any(test, feature = "verify"))]
     pub fn topics(&self) -> Option<&Topics> {
         self.topics.as_ref()
     }
 
-    #[cfg(any(test, feature = "verify"))]
     pub fn takes(&self, topic: &str) -> bool {
         self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
+    }
+
+    /// Returns the field that excludes a delivery, or `None` if the source takes it. A delivery without a topic is never
+    /// excluded for that: its body may be unreadable.
+    pub fn ignores(&self, topic: &str, body: &[u8]) -> Option<IgnoredBy> {
+        match self.takes(topic) || !providers::is_known(topic) {
+            false => Some(IgnoredBy::Topics),
+            true => self.filter.refusing(body).map(|place| IgnoredBy::Filter(place.to_owned())),
+        }
+    }
+
+    /// Returns why a delivery without a topic is neither handled nor ignored, if the source does not take `unknown`.
+    pub(crate) fn without_topic(&self) -> &'static str {
+        match self.topics() {
+            Some(topics) if topics.take.is_empty() => "the webhook has no topic, and the source ignores `unknown`",
+            _ => "the webhook has no topic, and the source takes only certain topics",
+        }
     }
 
     pub fn secrets(&self) -> usize {
@@ -235,7 +271,7 @@ fn shop(fields: &str) -> Result<Arc<Source>, String> {
 mod tests {
     use super::*;
     use crate::{
-        providers::{self, Request, Unverified, Verified},
+        providers::{Request, Unverified, Verified},
         time::Timestamp,
     };
 

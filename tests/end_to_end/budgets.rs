@@ -21,8 +21,13 @@
 //! | a suspect | 2 more, one of them refused | 0 | 0 |
 //! | requeued because its source is held back | 2 | 1 | 1 |
 //! | a renewal | 1 | 0 | 0 |
+//! | each subscriber of a delivery | as an append and a drain | as a drain | as an append |
 
-use tests::{prelude::*, testbed::SOURCES};
+use tests::{
+    prelude::*,
+    testbed::{self, SOURCES},
+};
+use webhook_serializer::handlers::fan_out::FanOut;
 use webhook_serializer::protocol::{
     budget::{
         BREAKER_WRITES, FAILED_WRITES, FUTILE_WRITES, INDEX_WRITES, SLICE_WRITES, SPILL_WRITES, SUSPECT_WRITES,
@@ -119,6 +124,26 @@ async fn one_delivery_costs_five_table_requests() {
     scale.append("2").await;
     assert_eq!(scale.weigh_drain(Done).await, drain, "with a history");
     assert_eq!(append_writes(B) + drain_writes(1), B + 3);
+}
+
+/// Promise: a subscriber costs what an inbox costs: B + 3 write units and one send, with the body as compressed as the
+/// original.
+#[tokio::test]
+async fn subscriber_costs_one_append_and_one_drain() {
+    const SOURCES: &str = concat!(
+        "[sources.shop]\nprovider = 'stripe'\nhandler = 'fan-out'\n",
+        "[sources.mails]\nfrom = 'shop'\nhandler = 'test'\n"
+    );
+    let scale = Scale { entity: key("shop/a"), ..Scale::of(TestBed::start_for(SOURCES).await) };
+    let body = "{\"text\":\"compressible\"}".repeat(500).into();
+    let incoming = testbed::incoming("shop", "shop/a", "1", scale.testbed.env().now());
+    let append = scale.weigh(async { scale.inbox.append(&Incoming { body, ..incoming }).await.unwrap() }).await;
+    assert_eq!(append, Reading { sends: 1, ..costs(append_writes(B), 2, 0, 0) }, "it was compressed");
+    let fan_out = scale.weigh_drain(FanOut::new(scale.testbed.sources().clone(), scale.inbox.clone())).await;
+    let drain = costs(drain_writes(1), 2, drain_reads(1, Q, false), 1);
+    assert_eq!(fan_out - drain, append);
+    let scale = Scale { entity: key("mails/a"), ..scale };
+    assert_eq!(scale.weigh_drain(Done).await, drain);
 }
 
 #[tokio::test]

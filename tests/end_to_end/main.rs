@@ -12,6 +12,7 @@ mod destinations;
 mod erase;
 mod examples;
 mod fairness;
+mod fan_out;
 mod groups;
 mod handlers;
 mod hot_order;

@@ -3,6 +3,10 @@
 use anyhow::{Context, Result};
 use webhook_serializer::{
     functions::ingest::HttpRequest,
+    protocol::{
+        delivery::{Delivery, Incoming},
+        entity::{EntityKey, Sequence},
+    },
     providers::Request,
     sources::{IgnoredBy, Source, Sources},
     time::Timestamp,
@@ -18,32 +22,68 @@ pub struct Route {
     pub why: String,
 }
 
-/// Returns what the source that the Function URL event `event` is for would do with it. If the document lacks that
-/// source, returns what each of its sources would do.
+/// Returns what the source that the Function URL event `event` is for would do with it, and the sources that get their
+/// deliveries from it. If the document lacks that source, returns what each of its sources would do.
 pub fn routes(event: &str, sources: &Sources, now: Timestamp) -> Result<Vec<Route>> {
     let request: HttpRequest = serde_json::from_str(event).context("it is not a Function URL event, as in events/")?;
     let name = request.source().context("its path is not /webhooks/{source}")?;
     let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?;
     let headers = request.headers();
     let webhook = Request { headers: &headers, body: &body };
-    Ok(match sources.get(name) {
-        Some(source) => vec![route(source, webhook, now)],
-        None => sources.iter().map(|source| route(source, webhook, now)).collect(),
-    })
+    let doors: Vec<_> = match sources.door(name) {
+        Some(source) => vec![source],
+        None => sources.doors().collect(),
+    };
+    Ok(doors.into_iter().flat_map(|source| routes_from(source, sources, webhook, now)).collect())
 }
 
-fn route(source: &Source, webhook: Request<'_>, now: Timestamp) -> Route {
+/// Returns what a source with a door would do, and the sources that get its deliveries.
+fn routes_from(source: &Source, sources: &Sources, webhook: Request<'_>, now: Timestamp) -> Vec<Route> {
     let received = source.receive(webhook, now);
-    let topic = received.incoming.topic;
-    let (does, why) = match (received.ignored, received.unrouted) {
-        (Some(IgnoredBy::Topics), _) => ("ignores it", format!("its `topics` do not take `{topic}`")),
-        (Some(IgnoredBy::Filter(place)), _) => {
-            ("ignores it", format!("its `filter` does not take the value at `{place}`"))
+    let incoming = received.incoming;
+    let outcome = Outcome::of(received.ignored, received.unrouted, &incoming);
+    let is_spread = matches!(outcome, Outcome::Taken(_));
+    let mut routes = vec![outcome.route(source, &incoming.topic)];
+    if is_spread {
+        let delivery = Delivery::detached(incoming, Sequence(1));
+        routes.extend(sources.subscribers(&source.name).map(|subscriber| {
+            let outcome = match subscriber.copy(&delivery, now) {
+                Some(copy) => Outcome::of(None, copy.unrouted, &copy.incoming),
+                None => Outcome::Ignored(subscriber.ignores(delivery.topic(), delivery.body())),
+            };
+            outcome.route(subscriber, delivery.topic())
+        }));
+    }
+    routes
+}
+
+enum Outcome {
+    Ignored(Option<IgnoredBy>),
+    /// The delivery is parked, for this reason.
+    Parked(String),
+    Taken(EntityKey),
+}
+
+impl Outcome {
+    fn of(ignored: Option<IgnoredBy>, unrouted: Option<String>, incoming: &Incoming) -> Self {
+        match (ignored, unrouted) {
+            (Some(field), _) => Self::Ignored(Some(field)),
+            (None, Some(reason)) => Self::Parked(reason),
+            (None, None) => Self::Taken(incoming.entity.clone()),
         }
-        (None, Some(reason)) => ("parks it", reason),
-        (None, None) => ("takes it", format!("as {}", received.incoming.entity)),
-    };
-    Route { source: source.name.to_string(), topic, does, why }
+    }
+
+    fn route(self, source: &Source, topic: &str) -> Route {
+        let (does, why) = match self {
+            Self::Ignored(Some(IgnoredBy::Filter(place))) => {
+                ("ignores it", format!("its `filter` does not take the value at `{place}`"))
+            }
+            Self::Ignored(_) => ("ignores it", format!("its `topics` do not take `{topic}`")),
+            Self::Parked(reason) => ("parks it", reason),
+            Self::Taken(order) => ("takes it", format!("as {order}")),
+        };
+        Route { source: source.name.to_string(), topic: topic.to_owned(), does, why }
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +113,30 @@ mod tests {
         assert_eq!(
             routes("entity = 'order/{/no}'"),
             one("parks it", "the source's rules find no order in the webhook")
+        );
+    }
+
+    #[test]
+    fn each_subscriber_of_a_source_has_a_route() {
+        let document = "[sources.shopify]\nprovider = 'shopify'\nhandler = 'fan-out'\n\
+                        [sources.refunds]\nfrom = 'shopify'\nhandler = 'log'\ntopics = { take = 'refunds/*' }\n\
+                        [sources.web]\nfrom = 'shopify'\nhandler = 'log'\nfilter = { '/test' = false }\n\
+                        [sources.all]\nfrom = 'shopify'\nhandler = 'log'\n\
+                        [sources.shop]\nfrom = 'shopify'\nhandler = 'log'\nentity = '{source}/{/shop_id}'\n";
+        let (_, event) =
+            samples::of_provider("shopify").into_iter().find(|(name, _)| name.contains("orders-paid")).unwrap();
+        let routes = super::routes(event, &Sources::parse(document).unwrap(), Timestamp::from_millis(0)).unwrap();
+        let routes: Vec<_> =
+            routes.iter().map(|route| (route.source.as_str(), route.does, route.why.as_str())).collect();
+        assert_eq!(
+            routes,
+            [
+                ("shopify", "takes it", "as shopify/order/450789469"),
+                ("all", "takes it", "as all/order/450789469"),
+                ("refunds", "ignores it", "its `topics` do not take `orders/paid`"),
+                ("shop", "parks it", "the source's rules find no order in the webhook"),
+                ("web", "ignores it", "its `filter` does not take the value at `/test`"),
+            ]
         );
     }
 

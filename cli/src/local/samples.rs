@@ -91,7 +91,7 @@ pub fn of_provider(provider: &str) -> Vec<(&'static str, &'static str)> {
 /// Returns the source of `sources` to which samples of `provider` can be sent: one that can verify them, if there is
 /// any.
 pub fn source_of<'a>(provider: &str, sources: &'a Sources) -> Option<&'a Source> {
-    let of_provider = || sources.iter().filter(|source| source.provider_name == provider);
+    let of_provider = || sources.doors().filter(|source| source.provider_name == provider);
     of_provider().find(|source| source.has_secret()).or_else(|| of_provider().next()).map(AsRef::as_ref)
 }
 
@@ -127,7 +127,7 @@ pub fn webhook(event: &str, sources: &Sources, now: Timestamp) -> Result<SignedW
 
 fn sign(request: &HttpRequest, sources: &Sources, now: Timestamp) -> Result<SignedWebhook> {
     let name = request.source().context("its path is not /webhooks/{source}")?.to_owned();
-    let source = sources.get(&name).with_context(|| {
+    let source = sources.door(&name).with_context(|| {
         format!("source `{name}` is not in the sources document; name another document with --sources")
     })?;
     let mut body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?.into_owned();

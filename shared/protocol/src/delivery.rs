@@ -90,6 +90,8 @@ pub struct Delivery {
     #[doc(hidden)]
     pub trace: Trace,
     parts: Option<BodyParts>,
+    /// The body as it is stored. `None` in a delivery that was not read from its row.
+    stored: Option<StoredBody>,
     identity_hash: OnceLock<IdentityHash>,
 }
 
@@ -137,6 +139,7 @@ impl Delivery {
             unrouted: None,
             trace: Trace::default(),
             parts: None,
+            stored: None,
             identity_hash: OnceLock::new(),
         }
     }
@@ -301,6 +304,17 @@ impl Delivery {
     pub fn redriven(&self, now: Timestamp) -> Incoming {
         let identity = Identity { redrive: self.incoming.identity.redrive + 1, ..self.incoming.identity.clone() };
         Incoming { identity, received_at: now, ..self.incoming.clone() }
+    }
+
+    #[doc(hidden)]
+    pub fn incoming(&self) -> &Incoming {
+        &self.incoming
+    }
+
+    /// Returns the body as it is stored, so that a copy needs no compressor.
+    #[doc(hidden)]
+    pub fn stored_body(&self) -> StoredBody {
+        self.stored.clone().unwrap_or_else(|| StoredBody::plain(&self.incoming.body))
     }
 
     #[doc(hidden)]

@@ -21,7 +21,7 @@ use crate::{
         receipt::Recent,
         state::EntityState,
     },
-    sources::{OnOutage, deliver::Linger},
+    sources::{CopyOrder, OnOutage, SubscriberCopy, deliver::Linger},
     telemetry::{Event, Observer, RequeueReason},
     time::Timestamp,
     traces,
@@ -103,6 +103,8 @@ enum AppendOrigin<'a> {
     Redriven(Option<FencingToken>),
     /// A delivery that was deferred, with the same reason.
     Deferred(Option<&'a str>),
+    /// A subscriber's copy, with the same reason.
+    Copied(Option<&'a str>, CopyOrder),
 }
 
 /// The state of an append across its claims. If a claim's sequence became a tombstone, the append
@@ -252,6 +254,14 @@ impl Inbox {
         self.append_as(incoming, stored, AppendOrigin::Deferred(unrouted), None, time).await
     }
 
+    /// Appends a subscriber's copy of a delivery. The body is stored as the original is, so a worker needs no compressor.
+    ///
+    /// After an error, append the copy again: if the first one landed, the second is a repeat.
+    pub(crate) async fn append_copy(&self, copy: &SubscriberCopy, time: Duration) -> Result<Appended, AppendError> {
+        let origin = AppendOrigin::Copied(copy.unrouted.as_deref(), copy.order);
+        self.append_as(&copy.incoming, copy.stored.clone(), origin, copy.linger, time).await
+    }
+
     pub(crate) async fn defer_again(
         &self,
         deferred: &Deferred,
@@ -289,7 +299,10 @@ impl Inbox {
         let envelope = match origin {
             AppendOrigin::New(unrouted) => envelope.unrouted(unrouted),
             AppendOrigin::Redriven(run_before) => envelope.run_before(run_before),
-            AppendOrigin::Deferred(unrouted) => envelope.unrouted(unrouted).deferred_until(env.now()),
+            AppendOrigin::Copied(unrouted, CopyOrder::AsArrived) => envelope.unrouted(unrouted),
+            AppendOrigin::Deferred(unrouted) | AppendOrigin::Copied(unrouted, CopyOrder::Late) => {
+                envelope.unrouted(unrouted).deferred_until(env.now())
+            }
         };
         for some in envelope.parts().chunks(PARTS_AT_ONCE) {
             try_join_all(some.iter().map(|part| self.store.run(part, patience()))).await?;
@@ -311,7 +324,7 @@ impl Inbox {
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
                     let sequence = place.sequence;
                     self.observer.observe(&match origin {
-                        AppendOrigin::New(_) | AppendOrigin::Redriven(_) => {
+                        AppendOrigin::New(_) | AppendOrigin::Redriven(_) | AppendOrigin::Copied(..) => {
                             Event::Accepted { incoming, sequence, is_wake_up_lost }
                         }
                         AppendOrigin::Deferred(_) => {

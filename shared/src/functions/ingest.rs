@@ -72,7 +72,7 @@ impl RefusedRequest {
     fn unknown(name: Option<&str>, sources: &Sources) -> Self {
         let name = name.filter(|name| SourceName::parse(name).is_ok());
         let reason = name.map_or("the URL names no source".to_owned(), |name| {
-            let similar = nearest::nearest(name, sources.iter().map(|source| source.name.as_str()));
+            let similar = nearest::nearest(name, sources.doors().map(|source| source.name.as_str()));
             let hint = similar.map(|similar| format!("; the nearest source is `{similar}`")).unwrap_or_default();
             format!("the URL names `{name}`{hint}")
         });
@@ -144,7 +144,7 @@ impl Ingest {
     }
 
     fn refuse(&self, sources: &Sources, request: &HttpRequest, refused: RefusedRequest) -> Response {
-        let source = request.source().and_then(|name| sources.get(name));
+        let source = request.source().and_then(|name| sources.door(name));
         self.inbox.observe(&Event::Refused {
             source: source.map(|source| &source.name),
             refusal: refused.refusal,
@@ -205,7 +205,7 @@ impl Ingest {
         let Some(name) = request.source() else {
             return RequestJudgement::Refused(RefusedRequest::unknown(None, sources));
         };
-        let Some(source) = sources.get(name) else {
+        let Some(source) = sources.door(name) else {
             let refused = RefusedRequest::unknown(Some(name), sources);
             return if is_post {
                 RequestJudgement::RefusedByKnown(refused)

@@ -26,9 +26,9 @@ use crate::{
         queue::Visibility,
     },
     handler::Handler,
-    handlers::{self, Handlers, forward::Forward, invoke::Invoke, log::Log},
+    handlers::{self, Handlers, fan_out::FanOut, forward::Forward, invoke::Invoke, log::Log},
     protocol::{entity::EntityKey, state::HolderInfo},
-    sources::{LiveSources, Sources, deliver::Deliver},
+    sources::{FAN_OUT, LiveSources, Sources, deliver::Deliver},
     telemetry::Event,
     time::{Env, Timestamp},
     traces,
@@ -193,16 +193,17 @@ impl Setup {
         &self.deployment
     }
 
-    /// Returns the built-in handlers `log`, `forward` and `invoke`. Call [`Handlers::with`] to add
+    /// Returns the built-in handlers `log`, `fan-out`, `forward` and `invoke`. Call [`Handlers::with`] to add
     /// your own.
     ///
     /// # Errors
     ///
     /// `FORWARD_CA_BUNDLE` does not name a file of valid certificates.
     pub fn handlers(&self) -> Result<Handlers, InvalidConfig> {
-        let Self { sources, account, http, env, .. } = self;
+        let Self { sources, account, http, env, deployment } = self;
         Ok(Handlers::new()
             .with("log", Log)
+            .with(FAN_OUT, FanOut::new(sources, deployment.inbox()))
             .with("forward", Forward::configured(sources, &Environment)?)
             .with("invoke", Invoke::new(sources, account, http, env)))
     }

@@ -37,7 +37,7 @@ pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
 }
 
 /// Returns whether the sender gave the topic whose text or family is `named`.
-pub(super) fn is_known(named: &str) -> bool {
+pub(crate) fn is_known(named: &str) -> bool {
     named != UNKNOWN
 }
 

@@ -56,7 +56,7 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use describe::{FORM, QUERY, parameter};
+pub(crate) use describe::{FORM, QUERY, is_known, parameter};
 pub use facts::{
     Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts, UNDOCUMENTED_HORIZON,
 };

@@ -52,6 +52,24 @@ one_or_more!(
     "a value in `filter` is a text, a whole number, `true`, `false`, or `null` in JSON; several are a list"
 );
 
+/// The field of a source that excludes a delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IgnoredBy {
+    Topics,
+    /// `filter`, which does not take the value at this JSON pointer.
+    Filter(String),
+}
+
+impl IgnoredBy {
+    /// Returns the JSON pointer to the value that the filter does not take.
+    pub fn place(&self) -> Option<&str> {
+        match self {
+            Self::Topics => None,
+            Self::Filter(place) => Some(place),
+        }
+    }
+}
+
 impl Filter {
     /// Returns the first place whose value the filter does not take. Returns `None` if the filter takes `body`, and if
     /// `body` cannot be read: nothing is lost because it is damaged.

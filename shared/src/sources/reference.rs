@@ -81,6 +81,7 @@ const fn secret(regex: &'static str, refused: &'static [&'static str]) -> FieldP
 
 pub(crate) const ANY: FieldPattern = pattern("text", "", &[]);
 pub(crate) const NOT_EMPTY: FieldPattern = pattern("text", ".", &[""]);
+pub(crate) const SOURCE: FieldPattern = pattern("source", NAME, &["", "My Shop"]).about("a source's name");
 pub(crate) const DURATION: FieldPattern = pattern("duration", r"^\s*(0|([0-9.]+\s*[A-Za-zµ]+\s*)+)\s*$", &["soon"])
     .about("a text of numbers and units: `\"500ms\"`, `\"10s\"`, `\"5m\"`, `\"1h 30m\"`");
 pub(crate) const RATE: FieldPattern =

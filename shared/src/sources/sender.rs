@@ -11,7 +11,8 @@ use crate::{
     providers::{self, Described, Keys, NoKeys, Provider, Request, Unverified, Verified},
     sources::{
         Credentials, OnOutage, Source,
-        template::{InvalidTemplate, Template},
+        filter::IgnoredBy,
+        template::{Template, first_key},
     },
     time::Timestamp,
 };
@@ -62,8 +63,11 @@ impl Source {
     }
 
     /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
-    /// provider's published key suffices.
+    /// provider's published key suffices, and for a source without a door.
     pub fn credential_field(&self) -> Option<&'static str> {
+        if self.from.is_some() {
+            return None;
+        }
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
     }
 
@@ -89,7 +93,7 @@ impl Source {
 
     /// Returns whether two events may have equal bodies, and the second would count as a repeat of the first.
     pub fn may_mistake_events_for_repeats(&self) -> bool {
-        self.provider().may_mistake_events_for_repeats()
+        self.from.is_none() && self.provider().may_mistake_events_for_repeats()
     }
 
     fn provider(&self) -> &dyn Provider {
@@ -152,10 +156,7 @@ impl Source {
     pub fn receive(&self, request: Request<'_>, now: Timestamp) -> ReceivedWebhook {
         let described = self.provider().describe(request);
         let is_taken = self.takes(&described.topic);
-        let ignored = match is_taken || !described.has_topic() {
-            false => Some(IgnoredBy::Topics),
-            true => self.filter.refusing(request.body).map(|place| IgnoredBy::Filter(place.to_owned())),
-        };
+        let ignored = self.ignores(&described.topic, request.body);
         let entity = match is_taken || described.has_topic() {
             true => self.entity(request, &described),
             false => Err(self.without_topic().to_owned()),
@@ -182,14 +183,6 @@ impl Source {
         ReceivedWebhook { incoming, unrouted, ignored }
     }
 
-    /// Returns why a webhook without a topic is neither handled nor ignored.
-    fn without_topic(&self) -> &'static str {
-        match self.topics() {
-            Some(topics) if topics.take.is_empty() => "the webhook has no topic, and the source ignores `unknown`",
-            _ => "the webhook has no topic, and the source takes only certain topics",
-        }
-    }
-
     /// Returns the entity's key. An error says why there is none, and quotes nothing of the request.
     fn entity(&self, request: Request<'_>, described: &Described) -> Result<EntityKey, String> {
         let filled = |template: &Template| {
@@ -208,20 +201,11 @@ impl Source {
         };
         let own = described.entity.as_deref().filter(|_| self.entity.is_empty());
         let own = own.map(|own| format!("{}/{own}", self.name));
-        let mut invalid = None;
-        for text in self.entity.iter().filter_map(filled).chain(own) {
-            let error = match EntityKey::parse(&text) {
-                // The sender controls the fields, and must not reach a job's key under `cron/`.
-                Ok(key) if key.is_kept_forever() => InvalidTemplate::Reserved.to_string(),
-                Ok(key) => return Ok(key),
-                Err(error) => error.to_string(),
-            };
-            invalid.get_or_insert(error);
-        }
-        Err(match invalid {
-            Some(error) => format!("the order's key is invalid: {error}"),
-            None if described.has_topic() => NO_ENTITY.to_owned(),
-            None => format!("{NO_ENTITY}, which has no topic"),
+        first_key(self.entity.iter().filter_map(filled).chain(own)).map_err(|invalid| {
+            invalid.unwrap_or_else(|| match described.has_topic() {
+                true => NO_ENTITY.to_owned(),
+                false => format!("{NO_ENTITY}, which has no topic"),
+            })
         })
     }
 }
@@ -249,22 +233,4 @@ pub struct ReceivedWebhook {
     pub unrouted: Option<String>,
     /// The field by which the source ignores the delivery. `None` if the source takes it.
     pub ignored: Option<IgnoredBy>,
-}
-
-/// The field of a source that excludes a delivery.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IgnoredBy {
-    Topics,
-    /// `filter`, which does not take the value at this JSON pointer.
-    Filter(String),
-}
-
-impl IgnoredBy {
-    /// Returns the JSON pointer to the value that the filter does not take.
-    pub fn place(&self) -> Option<&str> {
-        match self {
-            Self::Topics => None,
-            Self::Filter(place) => Some(place),
-        }
-    }
 }

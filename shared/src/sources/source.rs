@@ -1,6 +1,6 @@
 //! One configured sender: its fields as written, and as checked.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
     Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Filter, INVOKE, OnOutage, Topics,
@@ -12,9 +12,10 @@ use super::{
     reference::{
         ANY, DURATION,
         FieldForm::{self, Flag, OneOrMore, Table, Text, Word, WordOrMost},
-        NOT_EMPTY, RATE, SECRET, TEMPLATE, document_table, word,
+        NOT_EMPTY, RATE, SECRET, SOURCE, TEMPLATE, document_table, word,
     },
     retry::RetryEntry,
+    subscriber,
     table::{Secrets, StrictTable},
     template::Template,
 };
@@ -36,8 +37,13 @@ document_table! {
     pub(super) struct SourceEntry {
         /// The provider, whose rules verify the webhooks and find topic and entity. `generic` is any sender that the
         /// table `generic` describes.
-        #[field(Word(&providers::NAMES), required, example("shopify"))]
-        provider: String,
+        #[field(Word(&providers::NAMES), required_without(from), example("shopify"))]
+        provider: Option<String>,
+        /// The source whose deliveries this one gets, in place of webhooks of its own: see [several
+        /// handlers](several-handlers.md). That source has `handler = "fan-out"`. A source with `from` has no URL, so it
+        /// has no `provider`, `secrets`, `webhook_id`, `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
+        #[field(Text(SOURCE), means("webhooks of its own"), example("shopify"))]
+        pub(super) from: Option<String>,
         /// The secrets that the sender signs with or sends: [for each provider](providers.md). Give both the old and
         /// the new one while you roll it. For `stripe` and `etsy` they begin with `whsec_`, for `standard-webhooks`
         /// with `whsec_` or `whpk_`, a public key. Write a binary key as `hex:…` or `base64:…`.
@@ -89,7 +95,7 @@ document_table! {
             example(toml r#"{ take = ["orders/*", "refunds/create"] }"#)
         )]
         #[serde(default)]
-        topics: TopicsEntry,
+        topics: Option<StrictTable<Topics>>,
         /// The values to take, by JSON pointer into the body: each is a text, a whole number, `true`, `false`, or `null`
         /// in JSON; several are a list. Deliveries with other values are [ignored](sources.md#filter).
         #[field(
@@ -99,7 +105,7 @@ document_table! {
         )]
         #[serde(default)]
         filter: Filter,
-        /// The handler of its deliveries: `log`, `forward`, `invoke`, or a handler of your own worker.
+        /// The handler of its deliveries: `log`, `forward`, `invoke`, `fan-out`, or a handler of your own worker.
         #[field(Text(ANY), required, example("log"))]
         handler: String,
         /// The longest time of one handler start; then the attempt counts as unanswered. It must be more than 0, and
@@ -177,24 +183,20 @@ document_table! {
     }
 }
 
-#[cfg(any(test, feature = "verify"))]
-type TopicsEntry = Option<StrictTable<Topics>>;
-/// Only ingest filters topics; a worker accepts the field and ignores it.
-#[cfg(not(any(test, feature = "verify")))]
-type TopicsEntry = serde::de::IgnoredAny;
-
 #[derive(Debug)]
 pub struct Source {
     /// The name in the URL `/webhooks/{source}`.
     pub name: SourceName,
+    /// The source whose deliveries this one gets. `None` for a source with a door, which gets webhooks.
+    pub from: Option<SourceName>,
+    /// For a source without a door, that of the source it gets its deliveries from.
     pub provider_name: String,
-    pub(super) provider: AnyProvider,
+    pub(super) provider: Arc<AnyProvider>,
     pub(super) credentials: Credentials,
     /// The credentials without those that a forger can guess. Webhooks are verified by these alone.
     #[cfg(any(test, feature = "verify"))]
     pub(super) usable: Credentials,
     pub(super) tolerance: Duration,
-    #[cfg(any(test, feature = "verify"))]
     pub(super) topics: Option<Topics>,
     pub filter: Filter,
     pub(super) entity: Vec<Template>,
@@ -217,13 +219,42 @@ pub struct Source {
     destination: DestinationName,
 }
 
+impl SourceEntry {
+    /// Returns the name of a field that only a source with a door can have.
+    pub(super) fn door_field(&self) -> Option<&'static str> {
+        let fields = [
+            ("provider", self.provider.is_some()),
+            ("secrets", !self.secrets.is_empty()),
+            ("webhook_id", !self.webhook_id.is_empty()),
+            ("client_id", !self.client_id.is_empty()),
+            ("tolerance", self.tolerance.is_some()),
+            ("url", self.url.is_some()),
+            ("on_outage", self.on_outage.is_some()),
+            ("generic", self.generic.is_some()),
+        ];
+        fields.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
+    }
+}
+
 impl Source {
-    pub(super) fn check(name: SourceName, entry: SourceEntry, registry: Registry) -> Result<Self, String> {
+    /// Checks a source. `others` has the sources with a door, if this one has none.
+    pub(super) fn check(
+        name: SourceName,
+        entry: SourceEntry,
+        others: &BTreeMap<SourceName, Arc<Self>>,
+        registry: Registry,
+    ) -> Result<Self, String> {
+        let parent = entry.from.as_deref().map(|from| subscriber::parent(&name, from, &entry, others)).transpose()?;
         let generic = entry.generic.map(|StrictTable(generic)| generic);
-        let provider = provider(&entry.provider, generic, entry.url.as_deref(), registry)?;
-        #[cfg(any(test, feature = "verify"))]
+        let (provider_name, provider) = match (parent, entry.provider) {
+            (Some(parent), _) => (parent.provider_name.clone(), parent.provider.clone()),
+            (None, Some(name)) => {
+                let provider = provider(&name, generic, entry.url.as_deref(), registry)?;
+                (name, Arc::new(provider))
+            }
+            (None, None) => return Err("missing field `provider`".into()),
+        };
         let topics = entry.topics.map(|StrictTable(topics)| topics);
-        #[cfg(any(test, feature = "verify"))]
         if let Some(objection) = topics.as_ref().and_then(Topics::objection) {
             return Err(objection);
         }
@@ -248,10 +279,9 @@ impl Source {
             usable: credentials.usable(),
             credentials,
             tolerance: positive("tolerance", entry.tolerance.unwrap_or(providers::TOLERANCE))?,
-            #[cfg(any(test, feature = "verify"))]
             topics,
             filter: entry.filter,
-            entity: entry.entity.check(&name, &entry.provider)?,
+            entity: entry.entity.check(&name, &provider_name)?,
             handler: entry.handler,
             handler_timeout: positive("handler_timeout", entry.handler_timeout.unwrap_or(DEFAULT_HANDLER_TIMEOUT))?,
             retry,
@@ -267,7 +297,8 @@ impl Source {
             forward,
             invoke,
             name,
-            provider_name: entry.provider,
+            from: parent.map(|parent| parent.name.clone()),
+            provider_name,
             provider,
         })
     }

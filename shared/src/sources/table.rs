@@ -83,6 +83,13 @@ macro_rules! one_or_more {
             }
         }
 
+        impl $name {
+            #[allow(dead_code, reason = "not every field asks")]
+            pub(crate) fn is_empty(&self) -> bool {
+                matches!(self, Self::Several(values) if values.is_empty())
+            }
+        }
+
         impl From<$name> for Vec<$value> {
             fn from(values: $name) -> Self {
                 match values {

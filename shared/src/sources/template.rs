@@ -125,6 +125,48 @@ impl Template {
         })
     }
 
+    /// Returns the part in front of the first slash, which all keys of the source have. If values of the deliveries
+    /// decide it, returns the text with which the keys begin as an error.
+    pub(super) fn first_part(&self, source: &SourceName, provider: &str) -> Result<String, String> {
+        let mut first = String::new();
+        for segment in &self.0 {
+            match segment {
+                TemplateSegment::Text(text) => first.push_str(text),
+                TemplateSegment::Field { name, .. } if name == "source" => first.push_str(source.as_str()),
+                TemplateSegment::Field { name, .. } if name == "provider" => first.push_str(provider),
+                TemplateSegment::Field { .. } => return Err(first),
+            }
+            if let Some((part, _)) = first.split_once('/') {
+                return Ok(part.to_owned());
+            }
+        }
+        Ok(first)
+    }
+
+    /// Returns why the template cannot make keys of copies, which have neither headers nor the provider's own key. Their
+    /// keys begin with their source's name, so that no other source has the same keys.
+    pub(super) fn objection_of_copies(&self) -> Option<String> {
+        let own_name = TemplateSegment::Field { name: "source".to_owned(), topics: None };
+        let begins_well = match self.0.as_slice() {
+            [first, TemplateSegment::Text(text), ..] => *first == own_name && text.starts_with('/'),
+            _ => false,
+        };
+        if !begins_well {
+            return Some("with `from`, it must begin with `{source}/`".to_owned());
+        }
+        self.0.iter().find_map(|segment| match segment {
+            TemplateSegment::Field { name, .. }
+                if !name.starts_with('/') && !matches!(name.as_str(), "source" | "provider" | "topic") =>
+            {
+                Some(format!(
+                    "{{{name}}} cannot be read from a stored delivery; with `from`, the fields are {{source}}, \
+                     {{provider}}, {{topic}} and JSON pointers such as {{/id}}"
+                ))
+            }
+            _ => None,
+        })
+    }
+
     pub fn always_has_a_value(&self) -> bool {
         self.0.iter().all(|segment| match segment {
             TemplateSegment::Text(_) => true,
@@ -150,6 +192,21 @@ impl Template {
         }
         Some(text)
     }
+}
+
+/// Returns the first text that is a key. An error says why the first text of all is none; `None` if there is no text.
+pub(super) fn first_key(texts: impl Iterator<Item = String>) -> Result<EntityKey, Option<String>> {
+    let mut invalid = None;
+    for text in texts {
+        let error = match EntityKey::parse(&text) {
+            // The sender controls the fields, and must not reach a job's key under `cron/`.
+            Ok(key) if key.is_kept_forever() => InvalidTemplate::Reserved.to_string(),
+            Ok(key) => return Ok(key),
+            Err(error) => error.to_string(),
+        };
+        invalid.get_or_insert(error);
+    }
+    Err(invalid.map(|error| format!("the order's key is invalid: {error}")))
 }
 
 /// Writes the template as it was given, with header names in lower case.

@@ -91,6 +91,7 @@ impl Check {
                 print_json(&json!({
                     "source": source.name.as_str(),
                     "provider": source.provider_name,
+                    "from": source.from,
                     "handler": source.handler,
                     "handler_timeout_ms": source.handler_timeout.as_millis() as u64,
                     "attempts": source.retry.attempts,
@@ -109,8 +110,13 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 output::limits(&source.retry),
-                // The query may hold the secret.
-                format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" }),
+                match &source.from {
+                    Some(from) => format!("from {from}"),
+                    // The query may hold the secret.
+                    None => {
+                        format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" })
+                    }
+                },
             ]);
         }
         if !self.json {

@@ -171,7 +171,16 @@ fn refuse_guessable(what: &str, field: &str, text: &str) -> Result<()> {
     }
 }
 
+/// Refuses a source that gets its deliveries from another source.
+fn demand_door(source: &Source) -> Result<()> {
+    match &source.from {
+        None => Ok(()),
+        Some(from) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
+    }
+}
+
 fn known_by(source: &Source) -> Result<&'static str> {
+    demand_door(source)?;
     source.credential_field().with_context(|| {
         format!(
             "{} signs with one key for all its customers, so source `{}` has no secret to rotate",

@@ -45,9 +45,9 @@ use webhook_serializer::{
     config::{Environment, FileDocument},
     engine::{append::Inbox, drain::DrainSettings, store::Store},
     functions::worker::check_handlers,
-    handlers::{Handlers, forward::Forward, invoke::Invoke, log::Log},
+    handlers::{Handlers, fan_out::FanOut, forward::Forward, invoke::Invoke, log::Log},
     operator::Operator,
-    sources::{LiveSources, Source, Sources},
+    sources::{FAN_OUT, LiveSources, Source, Sources},
     telemetry::Quiet,
     time::Env,
     tls::Roots,
@@ -272,7 +272,9 @@ impl Local {
     fn start_included_workers(&self, deployment: &mut LocalRun, sources: &LiveSources) -> Result<()> {
         let forward = Forward::configured(sources, &Environment)?;
         let invoke = self.invoke_handler(deployment, sources);
-        let handlers = Handlers::new().with("log", Log).with("forward", forward).with("invoke", invoke);
+        let fan_out = FanOut::new(sources, deployment.inbox());
+        let handlers =
+            Handlers::new().with("log", Log).with(FAN_OUT, fan_out).with("forward", forward).with("invoke", invoke);
         let make = {
             let handlers = handlers.clone();
             move |_: &Parts| handlers.clone()

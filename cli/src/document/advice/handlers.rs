@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use webhook_serializer::{nearest, sources::Sources};
+use webhook_serializer::{
+    nearest,
+    sources::{FAN_OUT, Sources},
+};
 
 use super::{Advice, Weight};
 
-const READY_MADE: [&str; 3] = ["log", "forward", "invoke"];
+const READY_MADE: [&str; 4] = ["log", FAN_OUT, "forward", "invoke"];
 
 pub fn of(sources: &Sources) -> Vec<Advice> {
     let names: BTreeSet<&str> = sources.iter().map(|source| source.handler.as_str()).collect();

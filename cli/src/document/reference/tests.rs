@@ -81,7 +81,13 @@ fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String
 fn document(table: &ReferenceTable, field: &str, value: Option<&str>) -> String {
     let lines = lines(table, field, value);
     match table.path {
-        "[sources.NAME]" => format!("[sources.shop]\n{}\n", lines.join("\n")),
+        "[sources.NAME]" => {
+            let parent = match lines.iter().any(|line| line.starts_with("from = ")) {
+                true => "[sources.shopify]\nprovider = 'shopify'\nhandler = 'fan-out'\n",
+                false => "",
+            };
+            format!("[sources.shop]\n{}\n{parent}", lines.join("\n"))
+        }
         own @ ("[origin]" | "[alerts]") => {
             format!("{}{own}\n{}\n", document(&source(), "handler", Some("'log'")), lines.join("\n"))
         }

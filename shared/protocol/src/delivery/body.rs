@@ -17,8 +17,12 @@ impl StoredBody {
     pub fn new(body: &Bytes) -> Self {
         match compression::compress(body) {
             Some(bytes) => Self { bytes, encoding: "zstd" },
-            None => Self { bytes: body.clone(), encoding: "plain" },
+            None => Self::plain(body),
         }
+    }
+
+    pub(super) fn plain(body: &Bytes) -> Self {
+        Self { bytes: body.clone(), encoding: "plain" }
     }
 }
 

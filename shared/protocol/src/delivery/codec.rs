@@ -265,8 +265,10 @@ impl Unpacked {
             parts.iter().for_each(|(_, body)| stored.extend_from_slice(body));
             self.delivery.incoming.body = stored.into();
         }
-        let stored = std::mem::take(&mut self.delivery.incoming.body);
-        self.delivery.incoming.body = decoded_body(stored, &self.encoding, self.body_bytes)?;
+        let bytes = std::mem::take(&mut self.delivery.incoming.body);
+        let encoding = if self.encoding == "zstd" { "zstd" } else { "plain" };
+        self.delivery.stored = Some(StoredBody { bytes: bytes.clone(), encoding });
+        self.delivery.incoming.body = decoded_body(bytes, &self.encoding, self.body_bytes)?;
         Ok(self.delivery)
     }
 }

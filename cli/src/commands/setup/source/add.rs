@@ -25,8 +25,11 @@ pub(super) struct Add {
     #[arg(value_name = "NAME", value_parser = SourceName::parse)]
     name: SourceName,
     /// The provider, whose rules verify the webhooks
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES))]
-    provider: String,
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(NAMES), required_unless_present = "from")]
+    provider: Option<String>,
+    /// Instead of a provider: the source whose deliveries this one gets. That source has the handler `fan-out`
+    #[arg(long, value_name = "SOURCE", value_parser = SourceName::parse, conflicts_with = "provider")]
+    from: Option<SourceName>,
     /// The handler: `log`, `forward=URL`, `invoke=FUNCTION`, or a handler of your own worker
     #[arg(long, value_name = "HANDLER")]
     handler: String,
@@ -78,26 +81,41 @@ impl Add {
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let source = done.change.sources.get(name).context("it is there")?;
-        let query =
-            if providers::by_name(&self.provider).is_some() && source.query().is_some() { "?token=…" } else { "" };
+        let is_preset = self.provider.as_deref().is_some_and(|name| providers::by_name(name).is_some());
+        let query = if is_preset && source.query().is_some() { "?token=…" } else { "" };
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
-        let mut words = vec![
-            format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
-            format!("its webhooks go to {url}"),
-        ];
+        let mut words = match &source.from {
+            None => vec![
+                format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
+                format!("its webhooks go to {url}"),
+            ],
+            Some(from) => vec![format!(
+                "{}; until then, it may get some of the webhooks of `{from}` and not others (docs/several-handlers.md)",
+                soon()
+            )],
+        };
         if source.forward().is_some() {
             words.push(format!(
                 "the command made a signing secret, `sources.{name}.forward.secret`: let the endpoint verify requests \
                  with it (docs/forward.md)"
             ));
         }
-        self.manner.report(&place, &done, ("added", "is added to"), name, &words, json!({ "url": url }));
+        self.manner.report(
+            &place,
+            &done,
+            ("added", "is added to"),
+            name,
+            &words,
+            json!({ "url": source.from.is_none().then_some(url) }),
+        );
         Ok(ExitCode::SUCCESS)
     }
 
     fn fields(&self) -> Result<Vec<(String, Value)>> {
-        let mut fields: Vec<(String, Value)> = vec![("provider".into(), self.provider.clone().into())];
+        let provider = self.provider.iter().map(|name| ("provider".to_owned(), name.as_str().into()));
+        let from = self.from.iter().map(|name| ("from".to_owned(), name.as_str().into()));
+        let mut fields: Vec<(String, Value)> = provider.chain(from).collect();
         let mut options = Map::new();
         for option in &self.options {
             let (path, value) =
@@ -109,9 +127,9 @@ impl Add {
             !options.contains_key("secrets"),
             "a secret cannot be given as an option: type it at the prompt, or pass it on standard input"
         );
-        let signs_itself = providers::by_name(&self.provider).is_some_and(|provider| provider.published().is_some());
-        if !self.no_secret && !signs_itself {
-            let what = format!("the secret of {}", self.provider);
+        let signs_itself = |name: &str| providers::by_name(name).is_some_and(|provider| provider.published().is_some());
+        if let Some(provider) = self.provider.as_deref().filter(|name| !self.no_secret && !signs_itself(name)) {
+            let what = format!("the secret of {provider}");
             let secret = secret::read(&what)?;
             refuse_guessable(&what, "secrets", &secret)?;
             fields.push(("secrets".into(), json!([secret])));

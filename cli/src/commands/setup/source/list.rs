@@ -54,7 +54,7 @@ impl List {
             let known_by = source.credential_field();
             if self.json {
                 print_json(&json!({
-                    "source": source.name.as_str(), "provider": source.provider_name, "entity": templates,
+                    "source": source.name.as_str(), "provider": source.provider_name, "from": source.from, "entity": templates,
                     "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
                     "secrets": source.secrets(), "known_by": known_by, "awaits": source.missing_field(),
                     "attempts": source.retry.attempts,
@@ -69,7 +69,7 @@ impl List {
             let said = [take.join(", "), but].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             table.row([
                 source.name.to_string(),
-                source.provider_name.clone(),
+                source.from.as_ref().map_or_else(|| source.provider_name.clone(), |from| format!("from {from}")),
                 if templates.is_empty() { "{source}/{entity}".to_owned() } else { templates.join(", else ") },
                 match (host, function) {
                     (Some(host), _) => format!("{} to {host}", source.handler),

@@ -38,7 +38,7 @@ impl Remove {
         let place = self.document.place(self.target.deployment_name()).await?;
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
-        ensure!(sources.get(name).is_some(), unknown(&place, &sources, name));
+        let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
         ensure!(
             sources.iter().count() > 1,
             "nothing was written: `{name}` is the only source in {place}, and a document needs a source. Add another \
@@ -47,8 +47,12 @@ impl Remove {
         let waiting = self.waiting().await?;
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
+        let end = match &source.from {
+            None => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
+            Some(from) => format!("the webhooks of `{from}` go to its other sources only"),
+        };
         let words = [
-            "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
+            end,
             format!("functions read the document within {} at the latest", late()),
             "deliveries that wait or arrive until then are parked; to have them handled, add the source again and run \
              `serializer redrive`"

@@ -23,7 +23,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    ask, print_json,
+    ask, demand_door, print_json,
     whereabouts::{DocumentLocation, sources, unknown},
 };
 use crate::commands::tryout::send;
@@ -66,6 +66,7 @@ impl Test {
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
         let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
+        demand_door(source)?;
         ensure!(
             source.has_secret(),
             "`{name}` has no `{}` yet: its deliveries are answered 503. Add it with `serializer source rotate {name}`",
