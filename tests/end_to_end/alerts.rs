@@ -11,7 +11,7 @@ use tests::{
     source,
 };
 use webhook_serializer::{
-    alerts::{AlertSender, Alerting, AlertsDocument, AlertsError},
+    alerts::{Alerting, AlertsDocument, AlertsError},
     config::FileDocument,
     engine::sweep::mend_all,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, SchedulerSettings},
@@ -138,11 +138,9 @@ impl Watched {
     }
 
     fn alerting(&self) -> Alerting {
-        let none: &[(&str, &str)] = &[];
         let env = self.world.env.clone();
         let document = AlertsDocument::opened(self.sources.clone(), env, self.world.events.clone());
-        let sender = AlertSender::configured(&none).expect("no bundle is named");
-        Alerting::new(self.world.operator(), self.world.store(), document, sender, "shop-scheduler".to_owned())
+        Alerting::new(self.world.operator(), self.world.store(), document, "shop-scheduler".to_owned())
     }
 
     async fn look(&self) -> Result<(), AlertsError> {
@@ -382,10 +380,9 @@ async fn scheduled(file: &std::path::Path) -> TickReport {
     let open =
         move || -> Box<dyn webhook_serializer::sources::SourcesDocument> { Box::new(FileDocument(path.clone())) };
     let document = AlertsDocument::new(open, world.env.clone(), world.events.clone());
-    let sender = AlertSender::configured(&none).expect("no bundle is named");
     let settings = SchedulerSettings { switch: Switch::On, ..SchedulerSettings::read(&none).expect("defaults") };
     let retention = Duration::from_secs(86_400);
-    let alerting = settings.alerting(world.store(), world.waker(), retention, document, sender, world.events.clone());
+    let alerting = settings.alerting(world.store(), world.waker(), retention, document, world.events.clone());
     let (store, sweeper, events) = (world.store(), world.sweeper(), world.events.clone());
     let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, events, Some(alerting)).expect("it is right");
     let now = world.env.now();

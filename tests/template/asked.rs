@@ -7,8 +7,7 @@ use std::{
 
 use tests::{handlers::answering, source, world::TestWorld};
 use webhook_serializer::{
-    alerts::{AlertSender, Alerting, AlertsDocument},
-    config::Environment,
+    alerts::{Alerting, AlertsDocument},
     handler::{self, Isolation},
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
     protocol::{
@@ -112,8 +111,7 @@ pub async fn asked() -> AskedByFunctions {
     let sources = format!("[alerts]\nto = 'https://hooks.slack.com/x'\n{}", source!("shop"));
     let sources = LiveSources::fixed(Arc::new(Sources::parse(&sources).unwrap()));
     let document = AlertsDocument::opened(sources, world.env.clone(), world.events.clone());
-    let sender = AlertSender::configured(&Environment).unwrap();
-    let alerting = Alerting::new(world.operator(), world.store(), document, sender, "test".to_owned());
+    let alerting = Alerting::new(world.operator(), world.store(), document, "test".to_owned());
     // It finds the parked delivery, and records it.
     alerting.run(world.env.now()).await.unwrap();
     AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }

@@ -5,8 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
-    alerts::{AlertSender, AlertsDocument},
-    config::Environment,
+    alerts::AlertsDocument,
     engine::{queue::Depth, store::Store, sweep::Sweeper, wake::Waker},
     functions::scheduler::{ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::Jobs,
@@ -52,8 +51,7 @@ impl ScheduledFunction {
         let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
         let settings = SchedulerSettings::read(&none)?;
         let document = AlertsDocument::opened(sources, store.env().clone(), observer.clone());
-        let sender = AlertSender::configured(&Environment)?;
-        let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, sender, observer.clone());
+        let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, observer.clone());
         let sweeper = Sweeper::new(store.clone(), waker, depth, retention);
         let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, observer, Some(alerting))?;
         Ok(Self::Here(Box::new(scheduler)))

@@ -1,6 +1,7 @@
 //! The `serializer` command as people run it: its own binary, in separate processes, with real pipes and
 //! signals.
 
+mod alerts;
 mod aws;
 mod console;
 mod doctor;

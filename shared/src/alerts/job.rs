@@ -13,7 +13,7 @@ use super::{
     message::{Contents, Message, OutageOf},
 };
 use crate::{
-    config::{InvalidConfig, Variables},
+    config::Environment,
     engine::store::{Store, StoreError},
     handlers::forward::Clients,
     jobs::{Context, Job, Missed, once::ALERTS},
@@ -27,6 +27,7 @@ use crate::{
     sources::{LiveSources, Sources, SourcesDocument, alerts::Alerts},
     telemetry::Observer,
     time::{Env, Nonce, Timestamp},
+    tls::Roots,
 };
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -88,21 +89,20 @@ impl AlertsDocument {
     }
 }
 
-/// Sends messages to receivers of alerts.
-#[derive(Clone)]
-pub struct AlertSender(Clients);
+/// Sends messages to receivers of alerts. Its clients are made for the first message, so that the function's start does
+/// not pay for them.
+#[derive(Default)]
+pub struct AlertSender(OnceCell<Clients>);
 
 impl AlertSender {
-    /// Creates a sender that trusts Mozilla's certificate authorities, and those of `FORWARD_CA_BUNDLE`.
-    pub fn configured(variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        Clients::configured(variables).map(Self)
-    }
-
     /// Sends a message, and returns what the receiver answered. Fails unless it answered 2xx. Neither text contains the
     /// receiver's secrets.
     pub async fn send(&self, to: &Alerts, message: &Message, id: String, env: &Env) -> Result<String, String> {
+        // The machine's certificate authorities, because a copy of Mozilla's would make the scheduler larger.
+        let make = async || Clients::configured(Roots::amazon_or_machine(), &Environment);
+        let clients = self.0.get_or_try_init(make).await.map_err(|error| error.to_string())?;
         let body = Bytes::from(body(to.form, message, env.now()).to_string());
-        self.0.post(&to.destination, id, body, ANSWER_TIME, env).await
+        clients.post(&to.destination, id, body, ANSWER_TIME, env).await
     }
 }
 
@@ -117,8 +117,8 @@ pub struct Alerting {
 }
 
 impl Alerting {
-    pub fn new(operator: Operator, store: Store, document: AlertsDocument, sender: AlertSender, from: String) -> Self {
-        Self { operator, store, document, sender, from }
+    pub fn new(operator: Operator, store: Store, document: AlertsDocument, from: String) -> Self {
+        Self { operator, store, document, sender: AlertSender::default(), from }
     }
 
     /// Returns whether the document has the table `alerts`, or cannot be read. Then the job has to say so.

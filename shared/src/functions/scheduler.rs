@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    alerts::{AlertSender, Alerting, AlertsDocument},
+    alerts::{Alerting, AlertsDocument},
     aws::{
         Parts,
         boot::{Deployment, StartConfig},
@@ -105,13 +105,12 @@ impl SchedulerSettings {
         waker: Waker,
         retention: Duration,
         document: AlertsDocument,
-        sender: AlertSender,
         observer: Arc<dyn Observer>,
     ) -> Alerting {
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);
         let operator = Operator::new(store.clone(), waker, inbox, retention);
         let from = self.info.as_str().split(' ').next().unwrap_or_default().to_owned();
-        Alerting::new(operator, store, document, sender, from)
+        Alerting::new(operator, store, document, from)
     }
 }
 
@@ -164,15 +163,14 @@ fn alerting(
     deployment: &Deployment,
     settings: &SchedulerSettings,
     observer: Arc<dyn Observer>,
-) -> Result<Option<Alerting>, InvalidConfig> {
-    let Ok(origin) = SourcesOrigin::read(&Environment) else { return Ok(None) };
+) -> Option<Alerting> {
+    let origin = SourcesOrigin::read(&Environment).ok()?;
     let (account, http) = start.account_and_http();
     let env = start.env.clone();
     let open = move || account.document(&http, origin.clone(), &env);
     let document = AlertsDocument::new(open, start.env.clone(), observer.clone());
-    let sender = AlertSender::configured(&Environment)?;
     let Parts { store, waker, .. } = deployment.parts.clone();
-    Ok(Some(settings.alerting(store, waker, start.config.retention, document, sender, observer)))
+    Some(settings.alerting(store, waker, start.config.retention, document, observer))
 }
 
 /// Runs the scheduler function in Lambda with `jobs`.
@@ -198,7 +196,7 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
         start.warm().await;
         let deployment = start.connect(log.clone());
         let jobs = make(&deployment)?;
-        let alerting = alerting(&start, &deployment, &settings, log.clone())?;
+        let alerting = alerting(&start, &deployment, &settings, log.clone());
         let Parts { store, waker, queue } = deployment.parts;
         let sweeper = Sweeper::new(store.clone(), waker, queue, start.config.retention);
         let function_time = settings.function_time;

@@ -79,7 +79,7 @@ impl Forward {
     /// file that the variable `FORWARD_CA_BUNDLE` names.
     #[doc(hidden)]
     pub fn configured(sources: impl Into<LiveSources>, variables: &impl Variables) -> Result<Self, InvalidConfig> {
-        Ok(Self { sources: sources.into(), clients: Clients::configured(variables)? })
+        Ok(Self { sources: sources.into(), clients: Clients::configured(Roots::mozilla(), variables)? })
     }
 
     async fn post(&self, deliveries: &[&Delivery], context: &Context) -> Outcome {

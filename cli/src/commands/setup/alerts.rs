@@ -7,7 +7,6 @@ use clap::Args;
 use serializer::say;
 use webhook_serializer::{
     alerts::{AlertSender, Message},
-    config::Environment,
     time::Env,
 };
 
@@ -35,9 +34,8 @@ impl Alerts {
             format!("{place} has no table `alerts`: add [alerts] with `to`, the URL of a webhook (docs/operating.md)")
         })?;
         let env = Env::system();
-        let sender = AlertSender::configured(&Environment)?;
         let message = Message::test(place.to_string().trim());
-        let sent = sender.send(alerts, &message, format!("alert_test_{}", env.nonce()), &env).await;
+        let sent = AlertSender::default().send(alerts, &message, format!("alert_test_{}", env.nonce()), &env).await;
         say!("{}", sent.map_err(|refused| anyhow!("the test was not delivered: {refused}"))?);
         Ok(ExitCode::SUCCESS)
     }

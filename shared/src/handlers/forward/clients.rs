@@ -26,11 +26,10 @@ pub(crate) struct Clients {
 }
 
 impl Clients {
-    /// Creates clients that trust Mozilla's certificate authorities, and those in the PEM file that the variable
+    /// Creates clients that trust the authorities `roots`, and those in the PEM file that the variable
     /// `FORWARD_CA_BUNDLE` names.
-    pub(crate) fn configured(variables: &impl Variables) -> Result<Self, InvalidConfig> {
+    pub(crate) fn configured(mut roots: Roots, variables: &impl Variables) -> Result<Self, InvalidConfig> {
         const VARIABLE: &str = "FORWARD_CA_BUNDLE";
-        let mut roots = Roots::mozilla();
         if let Some(path) = variables.value(VARIABLE) {
             let invalid = |reason: String| InvalidConfig::new(VARIABLE, format!("{path} {reason}"));
             let pem = std::fs::read(&path).map_err(|error| invalid(format!("cannot be read: {error}")))?;
