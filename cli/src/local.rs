@@ -34,6 +34,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
 };
 use webhook_serializer::{
+    alerts::DeploymentNaming,
     aws::Parts,
     config::{SourcesOrigin, StoreConfig},
     engine::{
@@ -52,7 +53,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use crate::local::samples::DevelopmentKeys;
+use crate::{local::samples::DevelopmentKeys, output::local_option};
 
 pub use engines::{EnginePorts, Engines, MAX_RECEIVES, QUEUE, TOTALS_TABLE};
 pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
@@ -149,7 +150,10 @@ impl LocalRun {
         let function = match own {
             None => {
                 let sources = local.sources.clone();
-                ScheduledFunction::here(store, waker, queue, retention, sources, local.observer.clone())?
+                let name = "the local run".to_owned();
+                let option = local_option(&format!("http://{}", local.webhooks));
+                let naming = DeploymentNaming { name, option };
+                ScheduledFunction::here(store, waker, queue, retention, sources, local.observer.clone(), naming)?
             }
             Some(own) => {
                 let mut environment = self::environment(&local.engines, &local.drain);

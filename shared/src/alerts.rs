@@ -16,6 +16,6 @@ pub use compare::{ChangeKind, Comparison, GroupChange, Known, compare, message_i
 pub use group::{Common, Group, Look, OrderInTrouble, Trouble, alike};
 pub use indexes::look;
 pub use job::{AlertSender, Alerting, AlertsDocument, AlertsError};
-pub use message::{Contents, Message, OutageOf};
+pub use message::{Contents, DeploymentNaming, Message, OutageOf};
 #[cfg(test)]
 mod tests;

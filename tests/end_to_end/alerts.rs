@@ -11,7 +11,7 @@ use tests::{
     source,
 };
 use webhook_serializer::{
-    alerts::{Alerting, AlertsDocument, AlertsError},
+    alerts::{Alerting, AlertsDocument, AlertsError, DeploymentNaming},
     config::FileDocument,
     engine::sweep::mend_all,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, SchedulerSettings},
@@ -140,7 +140,8 @@ impl Watched {
     fn alerting(&self) -> Alerting {
         let env = self.world.env.clone();
         let document = AlertsDocument::opened(self.sources.clone(), env, self.world.events.clone());
-        Alerting::new(self.world.operator(), self.world.store(), document, "shop-scheduler".to_owned())
+        let deployment = DeploymentNaming { name: "shop".to_owned(), option: " --stack shop".to_owned() };
+        Alerting::new(self.world.operator(), self.world.store(), document, deployment)
     }
 
     async fn look(&self) -> Result<(), AlertsError> {
@@ -185,9 +186,9 @@ async fn alert_names_orders_in_the_form_of_its_receiver() {
             "discord" => discord(&received.json()),
             _ => signed(&received),
         };
-        assert!(text.contains("shop-scheduler: 1 order or delivery is in trouble"), "{text}");
+        assert!(text.contains("shop: 1 order or delivery is in trouble"), "{text}");
         assert!(text.contains("1 blocked order of shop") && text.contains("422 <no> address"), "{text}");
-        assert!(text.contains("serializer show shop/order/1001"), "{text}");
+        assert!(text.contains("serializer show --stack shop shop/order/1001"), "{text}");
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 };
 
 use tests::{
-    not_run::is_thorough,
+    not_run::{is_thorough, not_run},
     rules::{MUTATIONS, ViolatedRule},
     simulation::{SimulationPlan, SimulationReport, outage::FailureMode, profile::Profile, run, shrink::shrink},
 };
@@ -63,7 +63,7 @@ fn first_failure(
 /// Promise: none of it rests on any machine's clock.
 #[test]
 fn no_seed_finds_a_protocol_violation() {
-    let (reached, failed) = first_failure(if is_thorough() { 2000 } else { 150 }, None);
+    let (reached, failed) = first_failure(if is_thorough() { 2000 } else { 100 }, None);
     if let Some(report) = failed {
         let seed = report.seed;
         let report = shrink(&plan(seed, None), report);
@@ -197,6 +197,9 @@ fn every_mutation_is_found() {
 /// Runs the same faults with the rule in place.
 #[test]
 fn seed_exposing_a_mutation_passes_unmutated_code() {
+    if !is_thorough() {
+        return not_run("simulates for a minute; PROVE=1 asks for it");
+    }
     for (mutation, known) in noticed() {
         let report = run(SimulationPlan { seed: known, focus: Some(mutation), ..SimulationPlan::default() });
         assert!(report.mistakes.is_empty(), "{mutation:?}, seed {known}:\n{}", report.text());

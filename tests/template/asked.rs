@@ -7,7 +7,7 @@ use std::{
 
 use tests::{handlers::answering, source, world::TestWorld};
 use webhook_serializer::{
-    alerts::{Alerting, AlertsDocument},
+    alerts::{Alerting, AlertsDocument, DeploymentNaming},
     handler::{self, Isolation},
     jobs::{Context, Job, JobError, Jobs, Outcome, Ticker, switch::Switch},
     protocol::{
@@ -111,7 +111,8 @@ pub async fn asked() -> AskedByFunctions {
     let sources = format!("[alerts]\nto = 'https://hooks.slack.com/x'\n{}", source!("shop"));
     let sources = LiveSources::fixed(Arc::new(Sources::parse(&sources).unwrap()));
     let document = AlertsDocument::opened(sources, world.env.clone(), world.events.clone());
-    let alerting = Alerting::new(world.operator(), world.store(), document, "test".to_owned());
+    let deployment = DeploymentNaming { name: "test".to_owned(), option: String::new() };
+    let alerting = Alerting::new(world.operator(), world.store(), document, deployment);
     // It finds the parked delivery, and records it.
     alerting.run(world.env.now()).await.unwrap();
     AskedByFunctions { ingest: ingest.so_far(), worker: asked, scheduler: scheduler.so_far() }

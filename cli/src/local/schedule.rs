@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context, Result};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
-    alerts::AlertsDocument,
+    alerts::{AlertsDocument, DeploymentNaming},
     engine::{queue::Depth, store::Store, sweep::Sweeper, wake::Waker},
     functions::scheduler::{ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::Jobs,
@@ -47,9 +47,10 @@ impl ScheduledFunction {
         retention: Duration,
         sources: LiveSources,
         observer: Arc<dyn Observer>,
+        deployment: DeploymentNaming,
     ) -> Result<Self> {
         let none: &[(&str, &str)] = &[("AWS_LAMBDA_FUNCTION_NAME", "local scheduler")];
-        let settings = SchedulerSettings::read(&none)?;
+        let settings = SchedulerSettings { deployment, ..SchedulerSettings::read(&none)? };
         let document = AlertsDocument::opened(sources, store.env().clone(), observer.clone());
         let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, observer.clone());
         let sweeper = Sweeper::new(store.clone(), waker, depth, retention);

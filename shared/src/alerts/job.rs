@@ -10,7 +10,7 @@ use super::{
     form::body,
     group::Trouble,
     indexes::{WAITING, look},
-    message::{Contents, Message, OutageOf},
+    message::{Contents, DeploymentNaming, Message, OutageOf},
 };
 use crate::{
     config::Environment,
@@ -112,13 +112,12 @@ pub struct Alerting {
     store: Store,
     document: AlertsDocument,
     sender: AlertSender,
-    /// Names the deployment in messages.
-    from: String,
+    deployment: DeploymentNaming,
 }
 
 impl Alerting {
-    pub fn new(operator: Operator, store: Store, document: AlertsDocument, from: String) -> Self {
-        Self { operator, store, document, sender: AlertSender::default(), from }
+    pub fn new(operator: Operator, store: Store, document: AlertsDocument, deployment: DeploymentNaming) -> Self {
+        Self { operator, store, document, sender: AlertSender::default(), deployment }
     }
 
     /// Returns whether the document has the table `alerts`, or cannot be read. Then the job has to say so.
@@ -181,7 +180,7 @@ impl Alerting {
         };
         let outages: Vec<OutageOf> = outages.into_iter().map(of).collect();
         let contents = Contents { keys: alerts.keys, errors: alerts.errors };
-        let message = Message::new(&self.from, changes, &outages, contents, self.store.env().now());
+        let message = Message::new(&self.deployment, changes, &outages, contents, self.store.env().now());
         let sent = self.sender.send(alerts, &message, id, self.store.env()).await;
         sent.map(|_| ()).map_err(AlertsError::Undelivered)
     }

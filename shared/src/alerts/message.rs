@@ -34,6 +34,14 @@ pub struct Contents {
     pub errors: bool,
 }
 
+/// How messages name the deployment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeploymentNaming {
+    pub name: String,
+    /// The option that names the deployment in a command, such as ` --stack shop`. Empty if it is not known.
+    pub option: String,
+}
+
 /// An outage, and the sources whose destination is down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutageOf {
@@ -47,30 +55,40 @@ pub struct Message {
     title: String,
     groups: Vec<String>,
     orders: Vec<String>,
+    /// The last line of a message with orders.
+    last: String,
     /// The changes and the first orders, for a receiver that is a program.
     pub data: Value,
 }
 
 impl Message {
-    /// Describes `changes`. `from` names the deployment.
-    pub fn new(from: &str, changes: &[GroupChange], outages: &[OutageOf], contents: Contents, now: Timestamp) -> Self {
+    /// Describes `changes` of a deployment.
+    pub fn new(
+        deployment: &DeploymentNaming,
+        changes: &[GroupChange],
+        outages: &[OutageOf],
+        contents: Contents,
+        now: Timestamp,
+    ) -> Self {
+        let DeploymentNaming { name, option } = deployment;
         let lasting = changes.iter().filter(|change| change.kind != ChangeKind::Ended);
         let count: u64 = lasting.clone().map(|change| change.group.count).sum();
         let at_least = if changes.iter().any(|change| change.is_partial) { "at least " } else { "" };
         let title = match count {
-            0 => format!("{from}: trouble is over"),
-            1 => format!("{from}: 1 order or delivery is in trouble"),
-            _ => format!("{from}: {at_least}{count} orders or deliveries are in trouble"),
+            0 => format!("{name}: trouble is over"),
+            1 => format!("{name}: 1 order or delivery is in trouble"),
+            _ => format!("{name}: {at_least}{count} orders or deliveries are in trouble"),
         };
         let orders = first_orders(changes);
         Self {
             title,
             groups: group_lines(changes, outages, contents, now),
-            orders: orders.iter().map(|(change, order)| order_line(change, order, contents, now)).collect(),
+            orders: orders.iter().map(|(change, order)| order_line(change, order, option, contents, now)).collect(),
+            last: format!("\nAll: serializer status{option}"),
             data: json!({
                 "groups": changes.iter().map(|change| group_json(change, contents)).collect::<Vec<_>>(),
                 "outages": outages.iter().map(|of| outage_json(of, contents)).collect::<Vec<_>>(),
-                "orders": orders.iter().map(|(change, order)| order_json(change, order, contents)).collect::<Vec<_>>(),
+                "orders": orders.iter().map(|(change, order)| order_json(change, order, option, contents)).collect::<Vec<_>>(),
             }),
         }
     }
@@ -81,15 +99,15 @@ impl Message {
             title: format!("{from}: this is a test"),
             groups: vec!["Alerts about orders in trouble arrive here.".to_owned()],
             orders: Vec::new(),
+            last: String::new(),
             data: json!({ "test": true }),
         }
     }
 
     /// Returns the text, which has at most `most` bytes. Orders are left out first, then groups.
     pub fn text(&self, most: usize) -> String {
-        const LAST: &str = "\nAll: serializer status";
         let mut text = self.title.clone();
-        let mut room = most.saturating_sub(text.len() + LAST.len());
+        let mut room = most.saturating_sub(text.len() + self.last.len());
         let mut add = |text: &mut String, lines: &[String], heading: &str, rest: (&str, &str)| {
             for (number, line) in lines.iter().enumerate() {
                 let heading = if number == 0 { heading } else { "" };
@@ -109,7 +127,7 @@ impl Message {
         add(&mut text, &self.groups, "", ("line", "lines"));
         add(&mut text, &self.orders, "\nThe first orders, and what to type next:", ("order", "orders"));
         if !self.orders.is_empty() {
-            text.push_str(LAST);
+            text.push_str(&self.last);
         }
         text
     }
@@ -187,11 +205,21 @@ fn subject(group: &Group, count: u64) -> String {
     format!("{state}{noun}{of}")
 }
 
-fn order_line(change: &GroupChange, order: &OrderInTrouble, contents: Contents, now: Timestamp) -> String {
-    let key = quoted(&key_of(order, contents));
+fn order_line(
+    change: &GroupChange,
+    order: &OrderInTrouble,
+    option: &str,
+    contents: Contents,
+    now: Timestamp,
+) -> String {
+    let command = show_command(&key_of(order, contents), option);
     let of = if order.source.is_empty() { String::new() } else { format!("{}, ", order.source) };
     let state = change.group.common.trouble.as_str();
-    format!("serializer show {key}  # {of}{state} since {}", moment(order.since, now))
+    format!("{command}  # {of}{state} since {}", moment(order.since, now))
+}
+
+fn show_command(key: &str, option: &str) -> String {
+    format!("serializer show{option} {}", quoted(key))
 }
 
 /// Returns the order's key, or its hash, which `serializer show` accepts too.
@@ -230,11 +258,11 @@ fn outage_json(of: &OutageOf, contents: Contents) -> Value {
     })
 }
 
-fn order_json(change: &GroupChange, order: &OrderInTrouble, contents: Contents) -> Value {
+fn order_json(change: &GroupChange, order: &OrderInTrouble, option: &str, contents: Contents) -> Value {
     let key = key_of(order, contents);
     json!({
         "state": change.group.common.trouble.as_str(), "source": named(&order.source), "since": order.since.to_string(),
-        "next": format!("serializer show {}", quoted(&key)), "order": key,
+        "next": show_command(&key, option), "order": key,
     })
 }
 

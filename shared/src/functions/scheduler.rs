@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    alerts::{Alerting, AlertsDocument},
+    alerts::{Alerting, AlertsDocument, DeploymentNaming},
     aws::{
         Parts,
         boot::{Deployment, StartConfig},
@@ -84,6 +84,7 @@ pub struct SchedulerSettings {
     pub sweep_rows: u64,
     pub switch: Switch,
     pub info: HolderInfo,
+    pub deployment: DeploymentNaming,
 }
 
 impl SchedulerSettings {
@@ -93,11 +94,10 @@ impl SchedulerSettings {
             sweep_rows: SWEEP_ROWS,
             switch: Switch::read(variables)?,
             info: HolderInfo::new(&instance_name(variables)),
+            deployment: naming(variables),
         })
     }
-}
 
-impl SchedulerSettings {
     /// Connects the job of alerts.
     pub fn alerting(
         &self,
@@ -109,8 +109,18 @@ impl SchedulerSettings {
     ) -> Alerting {
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, observer);
         let operator = Operator::new(store.clone(), waker, inbox, retention);
-        let from = self.info.as_str().split(' ').next().unwrap_or_default().to_owned();
-        Alerting::new(operator, store, document, from)
+        Alerting::new(operator, store, document, self.deployment.clone())
+    }
+}
+
+/// Names the deployment by its stack or, without one, by the function.
+fn naming(variables: &impl Variables) -> DeploymentNaming {
+    match variables.value("STACK_NAME") {
+        Some(stack) => DeploymentNaming { option: format!(" --stack {stack}"), name: stack },
+        None => {
+            let name = variables.value("AWS_LAMBDA_FUNCTION_NAME").unwrap_or_default();
+            DeploymentNaming { name, option: String::new() }
+        }
     }
 }
 
@@ -124,7 +134,7 @@ impl Scheduler {
         alerting: Option<Alerting>,
     ) -> Result<Self, InvalidJobs> {
         let env = store.env().clone();
-        let SchedulerSettings { function_time, sweep_rows, switch, info } = settings;
+        let SchedulerSettings { function_time, sweep_rows, switch, info, .. } = settings;
         let mut jobs = jobs.add(sweep(sweeper.at_most(sweep_rows), observer.clone()));
         let alerting = alerting.map(Arc::new);
         if let Some(alerting) = &alerting {

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::time::duration::duration;
 
-/// The time for which trouble must last before it is told, unless the document says another.
+/// How long trouble must last before an alert is sent, unless the document says otherwise.
 const AFTER: Duration = Duration::from_secs(120);
 
 /// The longest such time. The job of alerts forgets nothing in the meantime, but nobody is told.
@@ -46,7 +46,7 @@ document_table! {
         #[field(Flag, default(false), example(true))]
         #[serde(default)]
         allow_private: bool,
-        /// How long trouble must last before it is told. More than 0, at most a day.
+        /// How long trouble must last before an alert is sent. More than 0, at most a day.
         #[field(Text(DURATION), default("2m"), example("10m"))]
         #[serde(default, deserialize_with = "duration")]
         after: Option<Duration>,

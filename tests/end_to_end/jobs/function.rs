@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use serializer::local::Engines;
 use tests::{chaos::roles::ROLE, prelude::*};
 use webhook_serializer::{
+    alerts::DeploymentNaming,
     config::SWEEP_ROWS,
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::{Context, TickRun, roster, switch::Switch::On},
@@ -90,6 +91,7 @@ async fn late_scheduler_event_runs_ticks_of_its_scheduled_time() {
         sweep_rows: SWEEP_ROWS,
         switch: On,
         info: HolderInfo::new("a scheduler"),
+        deployment: DeploymentNaming { name: "shop".into(), option: String::new() },
     };
     let scheduler = Scheduler::new(world.store(), world.sweeper(), jobs, settings, Arc::new(TracingLog), None)
         .expect("it is right");
