@@ -257,7 +257,7 @@ fn text_beyond_the_limit_leaves_out_orders_first() {
         assert!(text.len() <= most && text.contains("12 blocked") && text.contains("1 parked"), "{most}: {text}");
     }
     let short = message.text(500);
-    assert!(short.contains("… and 6 more orders\nAll: serializer status --stack shop"), "{short}");
+    assert!(short.contains("… and 7 more orders\nAll: serializer status --stack shop"), "{short}");
 }
 
 #[test]
