@@ -1,5 +1,5 @@
-//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1, unless told otherwise, and uses the
-//! command's AWS credentials.
+//! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 or the
+//! address in `--listen`, and uses the command's AWS credentials.
 
 mod bulk;
 mod frame;

@@ -81,7 +81,7 @@ pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(90);
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     pub data: Option<PathBuf>,
-    /// The address on which the webhook endpoint listens. The engines always listen on 127.0.0.1.
+    /// The webhook endpoint's address. The engines always listen on 127.0.0.1.
     pub listen: SocketAddr,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
@@ -143,9 +143,9 @@ impl LocalRun {
         let keys = keys(samples, env.clone());
         let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
         let mut environment = environment(&local.engines, &local.drain);
-        environment.extend(file.clone().map(sources_variable));
+        environment.extend(file.map(sources_variable));
         let until = stopped(local.stop.subscribe());
-        local.tasks.spawn(endpoint::serve(listener, ingest, environment, until));
+        local.tasks.spawn(endpoint::serve(listener, ingest, environment.clone(), until));
         let Parts { store, waker, queue } = local.engines.connect(&env, None);
         let function = match own {
             None => {
@@ -155,11 +155,7 @@ impl LocalRun {
                 let naming = DeploymentNaming { name, option };
                 ScheduledFunction::here(store, waker, queue, retention, sources, local.observer.clone(), naming)?
             }
-            Some(own) => {
-                let mut environment = self::environment(&local.engines, &local.drain);
-                environment.extend(file.map(sources_variable));
-                ScheduledFunction::own(&own, environment).await?
-            }
+            Some(own) => ScheduledFunction::own(&own, environment).await?,
         };
         local.tasks.spawn(schedule::run(function, env, local.stop.subscribe()));
         Ok(local)
@@ -200,7 +196,7 @@ impl LocalRun {
         Ok((local, listener))
     }
 
-    /// Returns a way to append deliveries, with clients of its own.
+    /// Connects to the inbox, with new clients.
     pub fn inbox(&self) -> Inbox {
         let Parts { store, waker, .. } = self.engines.connect(&Env::system(), None);
         Inbox::new(store, waker, self.drain.retention, self.observer.clone())

@@ -1,7 +1,7 @@
 //! Alerts that name the orders in trouble.
 //!
-//! Each minute, a job reads the indexes of trouble, and compares what it finds with one row: what it found and told
-//! before (`compare.rs`). It tells a group of orders that has lasted, has grown tenfold, or has ended, in one message
+//! Each minute, a job reads the indexes of trouble, and compares the groups that it finds with those that it recorded
+//! before (`compare.rs`). One message reports the groups that have lasted, have grown tenfold, or have ended
 //! (`message.rs`). It sends the message, then records it. If the send fails, the next minute looks again, so nothing
 //! waits to be sent.
 
@@ -12,7 +12,7 @@ mod indexes;
 mod job;
 mod message;
 
-pub use compare::{ChangeKind, Comparison, GroupChange, Known, compare, message_id};
+pub use compare::{ChangeKind, Comparison, GroupChange, KnownGroups, compare, message_id};
 pub use group::{Common, Group, Look, OrderInTrouble, Trouble, alike};
 pub use indexes::look;
 pub use job::{AlertSender, Alerting, AlertsDocument, AlertsError};

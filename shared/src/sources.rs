@@ -3,6 +3,7 @@
 //! The document is checked as a whole when it is read. An error names the source and never shows a value, which may be
 //! a secret. [`LiveSources`] reads the document again while a Lambda function runs.
 
+#[cfg(any(test, feature = "scheduler"))]
 pub mod alerts;
 mod check;
 pub mod deliver;
@@ -25,6 +26,7 @@ mod topics;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+#[cfg(any(test, feature = "scheduler"))]
 use alerts::Alerts;
 use check::SourcesForm;
 use provider::Registry;
@@ -51,6 +53,7 @@ pub use topics::{Pattern, Patterns, Topics};
 pub struct Sources {
     by_name: BTreeMap<SourceName, Arc<Source>>,
     origin: Origin,
+    #[cfg(any(test, feature = "scheduler"))]
     alerts: Option<Alerts>,
 }
 
@@ -134,6 +137,7 @@ impl Sources {
         let entries = document.sources.0.into_iter().map(|(name, StrictTable(entry))| (name, entry));
         let (subscribers, doors): (BTreeMap<_, _>, BTreeMap<_, _>) =
             entries.partition(|(_, entry)| entry.from.is_some());
+        #[cfg(any(test, feature = "scheduler"))]
         let alerts = document
             .alerts
             .map(|StrictTable(alerts)| Alerts::check(alerts))
@@ -152,7 +156,12 @@ impl Sources {
         if sources.is_empty() {
             return Err(InvalidSources::Document("it contains no source".into()));
         }
-        Ok(Self { by_name: sources, origin: origin.unwrap_or_default(), alerts })
+        Ok(Self {
+            by_name: sources,
+            origin: origin.unwrap_or_default(),
+            #[cfg(any(test, feature = "scheduler"))]
+            alerts,
+        })
     }
 
     /// Parses a document for a command that explains signatures. Its sources verify with guessable secrets, too.
@@ -169,7 +178,7 @@ impl Sources {
         self.by_name.get(&SourceName::parse(name).ok()?)
     }
 
-    /// Returns the source that webhooks can be sent to under this name. A source with `from` is none.
+    /// Returns the source of this name, if webhooks can be sent to it: it has no `from`.
     pub fn door(&self, name: &str) -> Option<&Arc<Source>> {
         self.get(name).filter(|source| source.from.is_none())
     }
@@ -194,6 +203,7 @@ impl Sources {
     }
 
     /// Returns where alerts are sent, if the document has the table `alerts`.
+    #[cfg(any(test, feature = "scheduler"))]
     pub fn alerts(&self) -> Option<&Alerts> {
         self.alerts.as_ref()
     }

@@ -370,7 +370,7 @@ async fn incomplete_index_ends_nothing() {
     mend_all(&watched.world.store()).await.expect("memory answers");
     watched.looks(3).await;
     let last = receiver.received().pop().expect("it is over").json();
-    assert!(slack(&last).contains("Over: blocked orders of shop, 1 when last told"), "{last}");
+    assert!(slack(&last).contains("Over: blocked orders of shop, 1 in the last message"), "{last}");
 }
 
 /// Runs the scheduler's jobs of one minute, with an alerts job whose document is in `file`.

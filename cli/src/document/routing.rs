@@ -1,4 +1,4 @@
-//! What each source of a document would do with an event, without a look at its signature.
+//! Routes an event to the sources of a document, without a check of its signature.
 
 use anyhow::{Context, Result};
 use webhook_serializer::{
@@ -12,7 +12,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// What a source would do with an event, and why.
+/// A source's decision about an event, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     pub source: String,

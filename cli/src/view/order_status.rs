@@ -6,6 +6,7 @@ mod delay;
 use std::time::Duration;
 
 use webhook_serializer::{
+    alerts::Trouble,
     protocol::{
         attempt::{FailureClass, Retries},
         entity::{EntityKey, Sequence, SourceName},
@@ -82,11 +83,11 @@ impl Kind {
 
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Blocked => "blocked",
-            Self::Parked => "parked",
-            Self::OnHold => "on hold",
-            Self::Failing => "failing",
-            Self::Unavailable => "unavailable",
+            Self::Blocked => Trouble::Blocked.as_str(),
+            Self::Parked => Trouble::Parked.as_str(),
+            Self::OnHold => Trouble::OnHold.as_str(),
+            Self::Failing => Trouble::Failing.as_str(),
+            Self::Unavailable => Trouble::Unavailable.as_str(),
             Self::Abandoned => "abandoned",
             Self::Leased => "leased",
             Self::Waiting => "waiting",

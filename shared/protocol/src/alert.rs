@@ -1,4 +1,4 @@
-//! The row that says which trouble the job of alerts has seen and told.
+//! The record of the job of alerts: the groups of trouble that it has found and reported.
 //!
 //! The job sends a message, then records it here. A run that finds the nonce changed has been overtaken by
 //! another one, and records nothing.
@@ -6,7 +6,7 @@
 use crate::{
     format::{CorruptRow, FORMAT, attribute as a, check_format, readable},
     keys::alerts_row,
-    operation::{Operation, has_nonce},
+    operation::{Operation, has_nonce, nonce_as_seen},
     table::{Action, Change, Condition, Row, Write, Written},
     time::Nonce,
 };
@@ -30,10 +30,10 @@ impl AlertsRow {
     }
 }
 
-/// Records the groups that a run of the job has seen and told.
+/// Replaces the record of the job of alerts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordAlerts<'a> {
-    /// The nonce of the row that the run has read; `None` if there was no row.
+    /// The nonce of the record that the run has read; `None` if it found none.
     pub seen: Option<&'a Nonce>,
     pub to: &'a AlertsRow,
 }
@@ -49,13 +49,9 @@ impl Operation for RecordAlerts<'_> {
     type Outcome = AlertsRecorded;
 
     fn write(&self) -> Write {
-        let is_as_seen = match self.seen {
-            Some(nonce) => Condition::equal(a::NONCE, nonce.as_str()),
-            None => Condition::absent(a::NONCE),
-        };
         Write {
             key: alerts_row(),
-            condition: Condition::All(vec![readable(), is_as_seen]),
+            condition: Condition::All(vec![readable(), nonce_as_seen(self.seen)]),
             action: Action::Update(vec![
                 Change::set(a::VERSION, FORMAT),
                 Change::set(a::NONCE, self.to.nonce.as_str()),

@@ -16,7 +16,7 @@
 //! | [`state`], [`delivery`], [`receipt`] | the rows of entities, deliveries and receipts |
 //! | [`hold`], [`waits`], [`trace`] | an entity's hold, and why its first delivery waits; a delivery's trace |
 //! | [`operation`], [`lease`], [`inbox`], [`tick`], [`maintain`] | the operations: one conditional write each |
-//! | [`outage`], [`alert`] | outages of destinations, and what alerts have told: operations, row |
+//! | [`outage`], [`alert`] | outages of destinations, and the record of alerts: operations, row |
 //! | [`attempt`], [`rate`] | retries and rate limits |
 //! | [`expression`] | writes as DynamoDB's expressions |
 //! | [`memory`] | the in-memory table |

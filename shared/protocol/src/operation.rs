@@ -3,7 +3,7 @@
 use crate::{
     format::{CorruptRow, attribute as a},
     state::EntityState,
-    table::{Row, Write, Written},
+    table::{Condition, Row, Write, Written},
     time::Nonce,
 };
 
@@ -27,6 +27,14 @@ pub trait Operation {
 /// so only its own first try can have written such a row.
 pub(crate) fn has_nonce(row: &Option<Row>, nonce: &Nonce) -> bool {
     row.as_ref().is_some_and(|row| row.text(a::NONCE) == Some(nonce.as_str()))
+}
+
+/// Returns the condition that the row's nonce has not changed since it was read.
+pub(crate) fn nonce_as_seen(seen: Option<&Nonce>) -> Condition {
+    match seen {
+        Some(nonce) => Condition::equal(a::NONCE, nonce.as_str()),
+        None => Condition::absent(a::NONCE),
+    }
 }
 
 pub(crate) fn state_of(row: Option<Row>) -> Result<Option<EntityState>, CorruptRow> {

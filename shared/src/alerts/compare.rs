@@ -1,4 +1,4 @@
-//! Compares a look at the indexes with what the row of alerts says, and decides what to tell.
+//! Compares a look at the indexes with what the row of alerts says, and decides what to report.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::group::{Common, Group, GroupId, Look, Trouble};
 use crate::time::{Nonce, Timestamp};
 
-/// A group is told again once it has this many times the orders that it had when last told.
+/// A group is reported again once its size has grown by this factor.
 const GROWTH: u64 = 10;
 
 /// A group in the row of alerts. The names are short, because the row has little room.
@@ -29,9 +29,9 @@ struct KnownGroup {
     /// The time at which a look first found the group.
     #[serde(rename = "s")]
     since: Timestamp,
-    /// The group's size when it was last told; 0 if it was not told yet.
+    /// The group's size in the last message; 0 before the first message.
     #[serde(rename = "c", default)]
-    told: u64,
+    reported: u64,
     /// The time at which a look first missed the group.
     #[serde(rename = "g", default, skip_serializing_if = "Option::is_none")]
     gone: Option<Timestamp>,
@@ -42,9 +42,9 @@ struct KnownGroup {
 /// The groups that earlier looks found, as the row of alerts keeps them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Known(Vec<KnownGroup>);
+pub struct KnownGroups(Vec<KnownGroup>);
 
-impl Known {
+impl KnownGroups {
     pub fn parse(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
@@ -58,7 +58,7 @@ impl Known {
     }
 }
 
-/// What a message tells about a group.
+/// The reason to report a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -75,23 +75,23 @@ pub struct GroupChange {
     pub kind: ChangeKind,
     id: GroupId,
     pub group: Group,
-    /// The group's size when it was last told.
-    pub told: u64,
+    /// The group's size in the last message.
+    pub reported: u64,
     /// True if the index was not read to its end, so that there may be more.
     pub is_partial: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Comparison {
-    /// The groups to record once the changes are told.
-    pub known: Known,
+    /// The groups to record after the message.
+    pub known: KnownGroups,
     pub changes: Vec<GroupChange>,
 }
 
 /// Compares `look` with the groups that earlier looks found.
 ///
 /// A clock that was ahead may have written times that are still to come. They count as `now`.
-pub fn compare(known: &Known, look: &Look, after: Duration, now: Timestamp) -> Comparison {
+pub fn compare(known: &KnownGroups, look: &Look, after: Duration, now: Timestamp) -> Comparison {
     let lasted = |since: Timestamp| now.since(since) >= after;
     let before: BTreeMap<&GroupId, &KnownGroup> = known.0.iter().map(|group| (&group.id, group)).collect();
     let unfolded = look.ids();
@@ -102,27 +102,33 @@ pub fn compare(known: &Known, look: &Look, after: Duration, now: Timestamp) -> C
     for (id, group) in &found {
         let seen = before.get(id).copied();
         let since = seen.map_or(now, |seen| seen.since.min(now));
-        let told = seen.map_or(0, |seen| seen.told);
-        let kind = match told {
+        let reported = seen.map_or(0, |seen| seen.reported);
+        let kind = match reported {
             0 if lasted(since) => Some(ChangeKind::Began),
-            1.. if group.count >= told.saturating_mul(GROWTH) => Some(ChangeKind::Grew),
+            1.. if group.count >= reported.saturating_mul(GROWTH) => Some(ChangeKind::Grew),
             _ => None,
         };
         let is_partial = look.incomplete.contains(&group.common.trouble);
-        changes.extend(kind.map(|kind| GroupChange { kind, id: id.clone(), group: group.clone(), told, is_partial }));
-        let told = if kind.is_some() { group.count } else { told };
+        changes.extend(kind.map(|kind| GroupChange {
+            kind,
+            id: id.clone(),
+            group: group.clone(),
+            reported,
+            is_partial,
+        }));
+        let reported = if kind.is_some() { group.count } else { reported };
         let name = match seen {
             Some(seen) if group.common.name.is_empty() => seen.name.clone(),
             _ => group.common.name.clone(),
         };
-        next.push(KnownGroup { name, since, told, ..KnownGroup::of(id, &group.common, now) });
+        next.push(KnownGroup { name, since, reported, ..KnownGroup::of(id, &group.common, now) });
     }
     for group in known.0.iter().filter(|group| !found.contains_key(&group.id)) {
         let gone = group.gone.unwrap_or(now).min(now);
         if look.incomplete.contains(&group.trouble) {
             next.push(group.clone());
-        } else if group.told == 0 || (group.is_other && look.has(group.trouble)) {
-            // Nobody was told of it, or its orders are in groups of their own now.
+        } else if group.reported == 0 || (group.is_other && look.has(group.trouble)) {
+            // No message reported it, or its orders are in groups of their own now.
         } else if lasted(gone) {
             changes.push(group.ended());
         } else {
@@ -131,7 +137,7 @@ pub fn compare(known: &Known, look: &Look, after: Duration, now: Timestamp) -> C
     }
     next.sort_by(|one, other| one.id.cmp(&other.id));
     changes.sort_by_key(|change| (change.kind, change.group.common.trouble, std::cmp::Reverse(change.group.count)));
-    Comparison { known: Known(next), changes }
+    Comparison { known: KnownGroups(next), changes }
 }
 
 impl KnownGroup {
@@ -142,7 +148,7 @@ impl KnownGroup {
             name: common.name.clone(),
             error: common.short_error(),
             since,
-            told: 0,
+            reported: 0,
             gone: None,
             is_other: common.is_other,
         }
@@ -156,14 +162,14 @@ impl KnownGroup {
             ..Common::other(self.trouble)
         };
         let group = Group { common, count: 0, first: BTreeSet::new() };
-        GroupChange { kind: ChangeKind::Ended, id: self.id.clone(), group, told: self.told, is_partial: false }
+        GroupChange { kind: ChangeKind::Ended, id: self.id.clone(), group, reported: self.reported, is_partial: false }
     }
 }
 
-/// Returns the id of the message that tells `changes`, given the nonce of the row that they were compared with.
+/// Returns the id of the message about `changes`, given the nonce of the row that they were compared with.
 ///
-/// A repeat after a crash has the same id, unless it tells other groups. A receiver that knows the id may drop the
-/// message, so the same id must not tell anything new.
+/// A repeat after a crash has the same id, unless it reports other groups. A receiver that knows the id may drop the
+/// message, so a message with other contents needs another id.
 pub fn message_id(row: &Nonce, changes: &[GroupChange]) -> String {
     let mut hash = Sha256::new_with_prefix(row.as_str());
     for GroupChange { kind, id, .. } in changes {

@@ -15,7 +15,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The kinds of trouble, the most urgent first. Commands and pages use the same words.
+/// The kinds of trouble, the most urgent first. Commands use these words too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
@@ -52,7 +52,7 @@ const LONGEST_ERROR: usize = 32;
 #[serde(transparent)]
 pub struct GroupId(String);
 
-/// What a group's orders have in common.
+/// The properties that a group's orders share.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Common {
     pub trouble: Trouble,

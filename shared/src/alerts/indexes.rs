@@ -30,7 +30,7 @@ pub async fn look(operator: &Operator, sources: &Sources) -> Result<(Look, Optio
     let mut blocked = BTreeSet::new();
     let add = |reading: &mut Reading<'_>, row: &Row| reading.waiting(row, &held, &mut blocked);
     reading.read(Index::Waits, &WAITING, add).await?;
-    // As everywhere, a blocked order counts as blocked, even if it is on hold too.
+    // A blocked order that is also on hold counts as blocked.
     for (order, since) in held.into_iter().filter(|(order, _)| !blocked.contains(order)) {
         let common = Common::new(Trouble::OnHold, SourceTag::default(), "", "");
         reading.look.add(common, OrderInTrouble { since, order, source: String::new() });

@@ -1,4 +1,4 @@
-//! The job that looks each minute, and tells what has changed.
+//! The job that looks for trouble each minute, and reports changes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use tokio::sync::OnceCell;
 
 use super::{
-    compare::{Comparison, GroupChange, Known, compare, message_id},
+    compare::{Comparison, GroupChange, KnownGroups, compare, message_id},
     form::body,
     group::Trouble,
     indexes::{WAITING, look},
@@ -106,7 +106,7 @@ impl AlertSender {
     }
 }
 
-/// What the job of alerts needs.
+/// The job of alerts, with its connections.
 pub struct Alerting {
     operator: Operator,
     store: Store,
@@ -142,8 +142,10 @@ impl Alerting {
         let (mut look, lacks) = look(&self.operator, &sources).await?;
         let row = self.row().await?;
         let known = match &row {
-            Some(row) => Known::parse(&row.groups).ok_or(OperatorError::from(CorruptRow::Attribute(a::GROUPS)))?,
-            None => Known::default(),
+            Some(row) => {
+                KnownGroups::parse(&row.groups).ok_or(OperatorError::from(CorruptRow::Attribute(a::GROUPS)))?
+            }
+            None => KnownGroups::default(),
         };
         if WAITING.iter().any(|trouble| known.has(*trouble)) && !self.operator.has_mended().await? {
             look.incomplete.extend(WAITING);
@@ -186,7 +188,7 @@ impl Alerting {
     }
 
     /// Records `next`. If another run has recorded since, that record stays.
-    async fn record(&self, seen: Option<&Nonce>, next: &Known) -> Result<(), AlertsError> {
+    async fn record(&self, seen: Option<&Nonce>, next: &KnownGroups) -> Result<(), AlertsError> {
         let to = AlertsRow { nonce: self.store.env().nonce(), groups: next.to_text() };
         self.store.run(&RecordAlerts { seen, to: &to }, PATIENCE).await?;
         Ok(())

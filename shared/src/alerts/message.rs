@@ -1,4 +1,4 @@
-//! The message that tells changes, as text and as JSON.
+//! The message about changes, as text and as JSON.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const LONGEST_LINE: usize = 240;
 /// The most bytes of a key that a message shows. A longer one is replaced by its hash.
 const LONGEST_KEY: usize = 128;
 
-/// What a message may contain.
+/// The contents that the sources document permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
     /// The orders' keys instead of their hashes.
@@ -34,7 +34,7 @@ pub struct Contents {
     pub errors: bool,
 }
 
-/// How messages name the deployment.
+/// The deployment's names in messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentNaming {
     pub name: String,
@@ -166,7 +166,7 @@ fn outage_line(outage: &Outage, count: u64, contents: Contents) -> String {
 }
 
 fn group_line(change: &GroupChange, contents: Contents, now: Timestamp) -> String {
-    let GroupChange { kind, group, told, is_partial, .. } = change;
+    let GroupChange { kind, group, reported, is_partial, .. } = change;
     let what = subject(group, if *kind == ChangeKind::Ended { 2 } else { group.count });
     let error = match &*group.common.error {
         error if contents.errors && !error.is_empty() => format!(": {}", one_line(error)),
@@ -177,8 +177,8 @@ fn group_line(change: &GroupChange, contents: Contents, now: Timestamp) -> Strin
     let count = group.count;
     cut(&match kind {
         ChangeKind::Began => format!("{at_least}{count} {what}{since}{error}"),
-        ChangeKind::Grew => format!("{at_least}{count} {what}, {told} when last told{since}{error}"),
-        ChangeKind::Ended => format!("Over: {what}, {told} when last told{error}"),
+        ChangeKind::Grew => format!("{at_least}{count} {what}, {reported} in the last message{since}{error}"),
+        ChangeKind::Ended => format!("Over: {what}, {reported} in the last message{error}"),
     })
 }
 
@@ -241,12 +241,12 @@ fn cut(line: &str) -> String {
 }
 
 fn group_json(change: &GroupChange, contents: Contents) -> Value {
-    let GroupChange { kind, group, told, is_partial, .. } = change;
+    let GroupChange { kind, group, reported, is_partial, .. } = change;
     let common = &group.common;
     json!({
         "change": kind, "state": common.trouble.as_str(), "source": named(&common.name), "is_other": common.is_other,
         "error": named(&common.error).filter(|_| contents.errors), "count": group.count, "is_partial": is_partial,
-        "count_when_last_told": told, "oldest": group.since().map(|since| since.to_string()),
+        "count_when_last_reported": reported, "oldest": group.since().map(|since| since.to_string()),
     })
 }
 

@@ -46,10 +46,10 @@ fn look(trouble: Trouble, error: &str, orders: usize) -> Look {
     look
 }
 
-/// Looks once a minute, and tells what is to be told.
+/// Looks once a minute, and returns the changes to report.
 #[derive(Default)]
 struct Looks {
-    known: Known,
+    known: KnownGroups,
     minutes: u32,
 }
 
@@ -58,7 +58,7 @@ impl Looks {
         let now = NOW + self.minutes * MINUTE;
         self.minutes += 1;
         let Comparison { known, changes } = compare(&self.known, look, AFTER, now);
-        self.known = Known::parse(&known.to_text()).expect("it is read as written");
+        self.known = KnownGroups::parse(&known.to_text()).expect("it is read as written");
         changes.iter().map(|change| (change.kind, change.group.count)).collect()
     }
 
@@ -67,9 +67,9 @@ impl Looks {
     }
 }
 
-/// Returns the changes that are told of `look` once it has lasted.
-fn told(look: &Look) -> Vec<GroupChange> {
-    let first = compare(&Known::default(), look, AFTER, NOW);
+/// Returns the changes to report once `look` has lasted.
+fn lasting(look: &Look) -> Vec<GroupChange> {
+    let first = compare(&KnownGroups::default(), look, AFTER, NOW);
     assert_eq!(first.changes, []);
     compare(&first.known, look, AFTER, NOW + AFTER).changes
 }
@@ -79,27 +79,27 @@ fn shop() -> DeploymentNaming {
 }
 
 fn text(look: &Look, contents: Contents) -> String {
-    Message::new(&shop(), &told(look), &[], contents, NOW + AFTER).text(3800)
+    Message::new(&shop(), &lasting(look), &[], contents, NOW + AFTER).text(3800)
 }
 
 #[test]
-fn group_is_told_once_it_has_lasted_then_when_tenfold_then_when_over() {
+fn group_is_reported_once_it_has_lasted_then_when_tenfold_then_when_over() {
     let (none, one, nine, ten) = (Look::default(), look(Trouble::Blocked, "no", 1), 9, 10);
     let [nine, ten] = [nine, ten].map(|count| look(Trouble::Blocked, "no", count));
-    let told = Looks::default().all([&one, &one, &one, &nine, &ten, &ten, &none, &none, &none, &none]);
+    let changes = Looks::default().all([&one, &one, &one, &nine, &ten, &ten, &none, &none, &none, &none]);
     let mut expected = vec![Vec::new(); 10];
     expected[2] = vec![(ChangeKind::Began, 1)];
     expected[4] = vec![(ChangeKind::Grew, 10)];
     expected[8] = vec![(ChangeKind::Ended, 0)];
-    assert_eq!(told, expected);
+    assert_eq!(changes, expected);
 }
 
 #[test]
-fn short_trouble_and_short_recovery_are_not_told() {
+fn short_trouble_and_short_recovery_are_not_reported() {
     let (none, some) = (Look::default(), look(Trouble::Failing, "no", 3));
-    let told = Looks::default().all([&some, &some, &none, &some, &some, &some, &none, &some, &none, &some, &none]);
-    let told: Vec<_> = told.into_iter().flatten().collect();
-    assert_eq!(told, [(ChangeKind::Began, 3)], "a group that flaps is told once");
+    let changes = Looks::default().all([&some, &some, &none, &some, &some, &some, &none, &some, &none, &some, &none]);
+    let changes: Vec<_> = changes.into_iter().flatten().collect();
+    assert_eq!(changes, [(ChangeKind::Began, 3)], "a group that flaps is reported once");
 }
 
 #[test]
@@ -127,13 +127,13 @@ fn source_that_leaves_the_document_keeps_its_group() {
     looks.all([&Look::default(); 2]);
     let changes = compare(&looks.known, &Look::default(), AFTER, NOW + 20 * MINUTE).changes;
     let over = Message::new(&shop(), &changes, &[], ALL, NOW).text(3800);
-    assert!(over.contains("Over: failing orders of shop, 1 when last told: no"), "{over}");
+    assert!(over.contains("Over: failing orders of shop, 1 in the last message: no"), "{over}");
 }
 
 #[test]
 fn clock_that_was_ahead_delays_nothing_for_long() {
     let some = look(Trouble::Blocked, "no", 1);
-    let ahead = compare(&Known::default(), &some, AFTER, NOW + 1000 * MINUTE).known;
+    let ahead = compare(&KnownGroups::default(), &some, AFTER, NOW + 1000 * MINUTE).known;
     let back = compare(&ahead, &some, AFTER, NOW);
     assert_eq!(back.changes, []);
     assert_eq!(compare(&back.known, &some, AFTER, NOW + AFTER).changes.len(), 1);
@@ -145,7 +145,7 @@ fn errors_that_differ_in_ids_are_one_group() {
     for id in ["12345", "67890"] {
         look.add(of(Trouble::Failing, "shop", &format!("no order {id}")), order(&format!("shop/order/{id}"), 5));
     }
-    assert_eq!(told(&look).len(), 1);
+    assert_eq!(lasting(&look).len(), 1);
 }
 
 /// A flood of groups that change every minute, with the longest texts.
@@ -187,7 +187,7 @@ fn row_and_message_stay_small_in_a_flood() {
 fn repeated_message_has_the_same_id_and_new_groups_another() {
     let row = Nonce::from_parts(NOW, 1);
     let one = look(Trouble::Blocked, "no", 1);
-    let id = |row: &Nonce, look: &Look| message_id(row, &told(look));
+    let id = |row: &Nonce, look: &Look| message_id(row, &lasting(look));
     assert_eq!(id(&row, &one), id(&row, &look(Trouble::Blocked, "no", 3)), "the next minute, after a crash");
     assert_ne!(id(&row, &one), id(&Nonce::from_parts(NOW, 2), &one));
     let mut two = one.clone();
@@ -218,8 +218,8 @@ fn message_counts_and_names_orders_with_the_next_command() {
 #[test]
 fn keys_and_errors_are_left_out_unless_wanted() {
     let look = look(Trouble::Blocked, "no such customer Ann", 1);
-    let told = told(&look);
-    let message = Message::new(&shop(), &told, &[], LITTLE, NOW);
+    let changes = lasting(&look);
+    let message = Message::new(&shop(), &changes, &[], LITTLE, NOW);
     let hash = EntityKey::parse("shop/order/0").unwrap().hash();
     for form in [AlertForm::Slack, AlertForm::Teams, AlertForm::Discord, AlertForm::Webhook] {
         let body = form::body(form, &message, NOW).to_string();
@@ -240,7 +240,7 @@ fn orders_that_wait_for_one_destination_are_one_line() {
         look.add(of(Trouble::Unavailable, source, ""), order(key, 0));
     }
     let outages = [OutageOf { outage, sources: BTreeSet::from(["shop".to_owned(), "store".to_owned()]) }];
-    let text = |contents| Message::new(&shop(), &told(&look), &outages, contents, NOW).text(3800);
+    let text = |contents| Message::new(&shop(), &lasting(&look), &outages, contents, NOW).text(3800);
     let line = |error: &str| format!("https://shop.example is down since 10:21 UTC{error}. 3 orders wait.");
     assert_eq!(text(ALL).lines().nth(1), Some(&*line(": connection refused")));
     assert_eq!(text(LITTLE).lines().nth(1), Some(&*line("")));
@@ -250,7 +250,7 @@ fn orders_that_wait_for_one_destination_are_one_line() {
 fn text_beyond_the_limit_leaves_out_orders_first() {
     let mut look = look(Trouble::Blocked, "no", 12);
     look.add(of(Trouble::Parked, "stripe", "500"), order("stripe/1", 1));
-    let message = Message::new(&shop(), &told(&look), &[], ALL, NOW);
+    let message = Message::new(&shop(), &lasting(&look), &[], ALL, NOW);
     let whole = message.text(3800);
     for most in 260..whole.len() {
         let text = message.text(most);
@@ -265,7 +265,7 @@ fn markup_and_mentions_in_a_key_have_no_effect() {
     let mut look = Look::default();
     let key = "shop/<!channel> @everyone ```*a*[b](https://c) &";
     look.add(of(Trouble::Blocked, "shop", "<@U1>"), order(key, 1));
-    let message = Message::new(&shop(), &told(&look), &[], ALL, NOW);
+    let message = Message::new(&shop(), &lasting(&look), &[], ALL, NOW);
     let body = |form| form::body(form, &message, NOW);
     let slack = body(AlertForm::Slack);
     let text = slack["text"].as_str().unwrap();

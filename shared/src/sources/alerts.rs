@@ -16,10 +16,10 @@ use super::{
 };
 use crate::time::duration::duration;
 
-/// How long trouble must last before an alert is sent, unless the document says otherwise.
+/// The default of `after`.
 const AFTER: Duration = Duration::from_secs(120);
 
-/// The longest such time. The job of alerts forgets nothing in the meantime, but nobody is told.
+/// The largest `after`.
 const LONGEST_AFTER: Duration = Duration::from_secs(86_400);
 
 document_table! {
@@ -46,7 +46,7 @@ document_table! {
         #[field(Flag, default(false), example(true))]
         #[serde(default)]
         allow_private: bool,
-        /// How long trouble must last before an alert is sent. More than 0, at most a day.
+        /// The time from the beginning of trouble to its alert. More than 0, at most a day.
         #[field(Text(DURATION), default("2m"), example("10m"))]
         #[serde(default, deserialize_with = "duration")]
         after: Option<Duration>,
@@ -92,7 +92,7 @@ impl AlertForm {
     }
 }
 
-/// Where and when alerts are sent, and what they contain.
+/// The checked table `alerts`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Alerts {
     pub destination: Destination,

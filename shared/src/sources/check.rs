@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, de::IgnoredAny};
 
+#[cfg(any(test, feature = "scheduler"))]
+use super::alerts::AlertsEntry;
 use super::{
-    alerts::AlertsEntry,
     origin::OriginEntry,
     provider::{AnyProvider, Registry},
     source::SourceEntry,
@@ -18,6 +19,12 @@ use crate::{
     providers::{self, Generic, Provider, Secret},
 };
 
+#[cfg(any(test, feature = "scheduler"))]
+type AlertsForm = Option<StrictTable<AlertsEntry>>;
+/// Only the scheduler sends alerts; the other functions accept the table and ignore it.
+#[cfg(not(any(test, feature = "scheduler")))]
+type AlertsForm = IgnoredAny;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SourcesForm {
@@ -25,7 +32,9 @@ pub(super) struct SourcesForm {
     #[serde(rename = "$schema", default)]
     _schema: IgnoredAny,
     pub(super) origin: Option<StrictTable<OriginEntry>>,
-    pub(super) alerts: Option<StrictTable<AlertsEntry>>,
+    #[serde(default)]
+    #[cfg_attr(not(any(test, feature = "scheduler")), allow(dead_code, reason = "it is only accepted"))]
+    pub(super) alerts: AlertsForm,
     pub(super) sources: ByName<StrictTable<SourceEntry>>,
 }
 

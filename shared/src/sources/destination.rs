@@ -110,6 +110,7 @@ impl Destination {
 
     /// Creates the destination of alerts. Without `secrets`, requests are not signed. An error message shows neither the
     /// URL's path nor a secret.
+    #[cfg(any(test, feature = "scheduler"))]
     pub(super) fn of_alerts(to: &str, scope: AddressScope, secrets: Vec<Secret>) -> Result<Self, String> {
         let url = url(to, scope).map_err(|reason| format!("`alerts.to` {reason}"))?;
         match secrets.iter().all(is_usable) {

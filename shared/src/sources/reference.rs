@@ -10,7 +10,9 @@ use serde::{
     de::{self, value::StrDeserializer},
 };
 
-use super::{alerts::AlertsEntry, origin::OriginEntry, source::SourceEntry};
+#[cfg(any(test, feature = "scheduler"))]
+use super::alerts::AlertsEntry;
+use super::{origin::OriginEntry, source::SourceEntry};
 
 #[derive(Debug)]
 pub struct ReferenceTable {
@@ -121,6 +123,7 @@ pub(crate) const SIGNED: FieldPattern = pattern("text", r"\{body\}", &["", "{tim
 pub(crate) const TABLE_NAME: FieldPattern = pattern("table", "^[A-Za-z0-9_.-]{3,255}$", &["", "a b"]);
 pub(crate) const SECRET: FieldPattern = secret(".", &[""]);
 pub(crate) const SIGNING_KEY: FieldPattern = secret("^whsec_.", &["secret"]);
+#[cfg(any(test, feature = "scheduler"))]
 pub(crate) const ALERT_URL: FieldPattern =
     FieldPattern { name: "URL", ..secret("^[Hh][Tt][Tt][Pp][Ss]?://.", &["example.com", "ftp://example.com/"]) };
 pub(crate) const ORIGIN_SECRET: FieldPattern = secret(".{32}", &["short"]);
@@ -140,11 +143,13 @@ pub fn origin() -> ReferenceTable {
     OriginEntry::reference()
 }
 
+#[cfg(any(test, feature = "scheduler"))]
 pub fn alerts() -> ReferenceTable {
     AlertsEntry::reference()
 }
 
 /// Returns all tables of the document, in the order of the reference page.
+#[cfg(any(test, feature = "scheduler"))]
 pub fn tables() -> Vec<ReferenceTable> {
     let source = source();
     let inner: Vec<ReferenceTable> = source.fields.iter().filter_map(|field| field.table()).collect();

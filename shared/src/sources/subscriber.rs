@@ -25,7 +25,7 @@ const MOST_SUBSCRIBERS: usize = 8;
 #[derive(Debug, Clone)]
 pub struct SubscriberCopy {
     pub incoming: Incoming,
-    /// Why the copy belongs to no entity. `None` if it belongs to one.
+    /// The reason to park the copy; `None` if it belongs to an entity.
     pub unrouted: Option<String>,
     pub order: CopyOrder,
     pub(crate) stored: StoredBody,

@@ -194,7 +194,7 @@ impl Template {
     }
 }
 
-/// Returns the first text that is a key. An error says why the first text of all is none; `None` if there is no text.
+/// Returns the first valid key. Otherwise, the error says why the first text is invalid, or is `None` without texts.
 pub(super) fn first_key(texts: impl Iterator<Item = String>) -> Result<EntityKey, Option<String>> {
     let mut invalid = None;
     for text in texts {

@@ -24,7 +24,7 @@ use crate::commands::{
                   `serializer local` serves the console too, with live lanes."
 )]
 pub struct Console {
-    /// The address to listen on; in a container, 0.0.0.0
+    /// Listen on this address; in a container, 0.0.0.0
     #[arg(long, default_value_t = LOOPBACK, value_name = "IP")]
     listen: IpAddr,
     /// The port; by default 9001, or a free port if 9001 is taken

@@ -83,7 +83,7 @@ pub struct Local {
     /// Keep tables and queue in this folder, and continue with them
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The address on which the webhook endpoint and the console listen; in a container, 0.0.0.0
+    /// Listen for webhooks and for the console on this address; in a container, 0.0.0.0
     #[arg(long, default_value_t = LOOPBACK, conflicts_with = "demo", value_name = "IP")]
     listen: IpAddr,
     /// The webhook endpoint's port

@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::{
     format::{CorruptRow, FORMAT, attribute as a, check_format},
     keys::{entity_row_named, sweep_position_row},
-    operation::{Operation, has_nonce},
-    table::{Action, Change, Condition, Key, Row, Write, Written},
+    operation::{Operation, has_nonce, nonce_as_seen},
+    table::{Action, Change, Key, Row, Write, Written},
     time::{Nonce, Timestamp},
 };
 
@@ -176,10 +176,7 @@ impl Operation for AdvancePosition<'_> {
             key: sweep_position_row(),
             // If another sweep has advanced the position, the nonce differs. So a sweep that was
             // frozen neither skips segments nor moves the position back.
-            condition: match self.seen {
-                Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
-                None => Condition::absent(a::NONCE),
-            },
+            condition: nonce_as_seen(self.seen.map(|seen| &seen.nonce)),
             action: Action::Update(self.changes()),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     format::{CorruptRow, FORMAT, attribute as a, check_format, readable},
     keys::{entity_row, restore_row},
     lease::{Lease, idle_purge_at, lease_removed, purge_change},
-    operation::{Operation, has_nonce, state_of, updated_state},
+    operation::{Operation, has_nonce, nonce_as_seen, state_of, updated_state},
     state::{EntityState, HolderInfo, LONGEST_LEASE, LeaseKind},
     table::{Action, Change, Comparison, Condition, Row, Write, Written},
     tick::{JobState, TickResult},
@@ -165,10 +165,7 @@ impl Operation for BeginRestore<'_> {
             .with(a::NONCE, self.restoring.nonce.as_str())
             .with(a::AS_OF, self.restoring.as_of.as_millis())
             .with(a::BEGUN, self.restoring.begun.as_millis());
-        Write::put(key, row).when(match self.seen {
-            Some(seen) => Condition::equal(a::NONCE, seen.nonce.as_str()),
-            None => Condition::absent(a::NONCE),
-        })
+        Write::put(key, row).when(nonce_as_seen(self.seen.map(|seen| &seen.nonce)))
     }
 
     /// Treats a refusal as success if the row has this restore's nonce, because then an earlier try
