@@ -85,7 +85,7 @@
 //! | `worker` (default) | the worker function | `aws`, `forward`, `invoke` |
 //! | `verify` (default) | how each provider signs and what its webhooks are about | |
 //! | `ingest` | the function that receives webhooks | `aws`, `verify` |
-//! | `scheduler` | the function that runs jobs | `aws`, `jobs`, `zones` |
+//! | `scheduler` | the function that runs jobs and sends alerts | `aws`, `forward`, `jobs`, `zones` |
 //! | `aws` | clients of DynamoDB and SQS: `Leases::from_env`, `Deployment` | |
 //! | `credentials` | credentials from profiles, containers and instances, outside Lambda | `aws` |
 //! | `forward` | a handler that posts deliveries to an HTTP endpoint | |

@@ -16,8 +16,7 @@ pub struct Filter(BTreeMap<String, Vec<FilterValue>>);
 
 /// A number is a whole one, as its digits. A number with a fraction has several spellings, such as `1.5` and `1.50`, so
 /// the parser refuses it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "ParsedValue")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum FilterValue {
     Null,
     Flag(bool),
@@ -25,25 +24,39 @@ enum FilterValue {
     Text(String),
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum ParsedValue {
-    Flag(bool),
-    Number(i64),
-    LargeNumber(u64),
-    Text(String),
-    Null(()),
-}
+impl<'de> Deserialize<'de> for FilterValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ValueVisitor;
 
-impl From<ParsedValue> for FilterValue {
-    fn from(parsed: ParsedValue) -> Self {
-        match parsed {
-            ParsedValue::Flag(flag) => Self::Flag(flag),
-            ParsedValue::Number(number) => Self::Number(number.to_string()),
-            ParsedValue::LargeNumber(number) => Self::Number(number.to_string()),
-            ParsedValue::Text(text) => Self::Text(text),
-            ParsedValue::Null(()) => Self::Null,
+        impl Visitor<'_> for ValueVisitor {
+            type Value = FilterValue;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a whole number, a boolean or null")
+            }
+
+            fn visit_bool<E>(self, flag: bool) -> Result<Self::Value, E> {
+                Ok(FilterValue::Flag(flag))
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Self::Value, E> {
+                Ok(FilterValue::Number(number.to_string()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+                Ok(FilterValue::Number(number.to_string()))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(FilterValue::Text(text.to_owned()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Self::Value, E> {
+                Ok(FilterValue::Null)
+            }
         }
+
+        deserializer.deserialize_any(ValueVisitor)
     }
 }
 
