@@ -120,7 +120,7 @@ macro_rules! with_rules {
             ReceiversIgnoreTokens "receivers ignore the token" mutation 1 seed 4
                 model NO_LATE_EFFECT in 15: "a paused holder's effect lands after a newer one",
                 two { workers: 2 } may { take_overs: 1 };
-            OneTokenPerDrain "one token for a whole drain" mutation 2 seed 78
+            OneTokenPerDrain "one token for a whole drain" mutation 2 seed 88
                 model NO_LATE_EFFECT in 11: "the effect of a handler that timed out lands after the next delivery's",
                 two { attempts: 1 } may { timeouts: 1 };
             GroupFailureCountsForFirst "a group's failure counts for its first delivery"
@@ -290,7 +290,7 @@ macro_rules! with_rules {
             OutageOutlivesSuccess "a probe's success does not end the outage" mutation 41 seed 0;
             OutageUnread "start handlers of a destination that is down for all processes" mutation 42 seed 0;
             OwnClockDecides "decide about leases by the process's own clock" mutation 39 seed 0;
-            SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 43 seed 0
+            SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 43 seed 181
                 model WAITS in 11: "a settled order is listed as failing",
                 one {} may { failures: 1 };
             DoubtfulCommitFails "count a failed attempt if the reply of a commit was lost";

@@ -163,6 +163,14 @@ fn queue_invokes_worker_with_configured_concurrency() {
     assert_eq!(seconds(&deployed, "Worker Properties Timeout"), FUNCTION_TIMEOUT, "local runs are like the default");
 }
 
+/// Promise: an alert's commands name the stack, so that they work as they are.
+#[test]
+fn alerts_name_the_stack() {
+    let variables = core().deployed(&[]).variables("Scheduler");
+    let naming = SchedulerSettings::read(&&borrowed(&variables)[..]).unwrap().deployment;
+    assert_eq!(naming.option, format!(" --stack {}", naming.name));
+}
+
 #[test]
 fn scheduler_runs_once_a_minute() {
     let deployed = core().deployed(&[("Jobs", "-report")]);
