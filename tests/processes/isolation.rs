@@ -15,7 +15,7 @@ pub(super) static ALONE: Mutex<()> = Mutex::const_new(());
 
 const SOURCES: &str = concat!(
     source!("test", "handler_timeout = '20s'"),
-    source!("rated", "rate = '1/s'"),
+    source!("rated", "rate = '10/min'"),
     source!("hanging", "handler_timeout = '2s'"),
 );
 
@@ -108,10 +108,10 @@ async fn sixty_backlogs_leave_room_in_five_processes() {
 async fn sixty_rated_orders_leave_room_in_five_processes() {
     let _alone = ALONE.lock().await;
     let mut processes = Processes::start_with("rated", SOURCES).await;
-    backlog(&mut processes, "rated", "rated", 60, 30).await;
+    backlog(&mut processes, "rated", "rated", 60, 10).await;
     let waits = others(&processes, 5, |_| {}).await;
     let done = processes.journal("done rated-").len();
-    assert!(waits.are_short() && done < 1800, "{waits:?}, {done}");
+    assert!(waits.are_short() && done < 600, "{waits:?}, {done}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
