@@ -57,6 +57,8 @@ pub struct Verb {
     pub is_final: bool,
     /// Set if the command asks even before it changes a single delivery.
     pub asks_for_one: bool,
+    /// Set if deliveries start because of the verb. If their destination is down, the command waits for a probe.
+    pub waits_for_probe: bool,
     /// The smallest number of DynamoDB write units that a run over many costs for one target. Two units are for the
     /// operations log. The others are for the operation's own writes, with a body of at most 1 KB.
     pub write_units: u64,

@@ -27,6 +27,7 @@ pub static DISCARD: Verb = Verb {
     )),
     is_final: true,
     asks_for_one: true,
+    waits_for_probe: false,
     write_units: 3,
     takes: |_| false,
     is_offered: |page| page.parked > 0 && !page.is_order(),

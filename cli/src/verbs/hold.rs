@@ -14,6 +14,7 @@ pub static HOLD: Verb = Verb {
     )),
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: false,
     write_units: 3,
     takes: |_| false,
     is_offered: |page| {

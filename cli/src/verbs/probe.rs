@@ -1,4 +1,4 @@
-//! Waits for the probe that follows a retry of orders whose destination is down, and says what it found.
+//! Waits for a probe after a verb that lets deliveries start, if their destination is down, and says what it found.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::{
     view::outage,
 };
 
-/// The number of orders whose destinations are looked up. Orders that are retried together mostly share one.
+/// The number of targets whose destinations are looked up. Targets of one command mostly share one.
 const LOOKED_UP: usize = 25;
 
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
@@ -63,7 +63,7 @@ impl ProbeWatch {
             });
         }
         for outage in &left {
-            say!("No probe of {} has ended yet; the orders stay as they were.", outage.name);
+            say!("No probe of {} has ended yet; its orders stay held back.", outage.name);
         }
         Ok(())
     }
@@ -82,17 +82,25 @@ fn found(before: &Outage, seen: &[Outage]) -> Option<String> {
     })
 }
 
+/// Returns the destinations of the orders' next deliveries, and of the parked deliveries among the targets.
 async fn destinations(
     operator: &Operator,
     targets: &[OperationTarget],
     deployment: &Deployment,
 ) -> Result<BTreeSet<DestinationId>, OperatorError> {
     let Ok(sources) = whereabouts::configured(deployment).await else { return Ok(BTreeSet::new()) };
-    let orders: Vec<EntityKey> = targets.iter().take(LOOKED_UP).map(|target| target.order.clone()).collect();
+    let targets = &targets[..targets.len().min(LOOKED_UP)];
+    let orders: Vec<EntityKey> = targets.iter().map(|target| target.order.clone()).collect();
     let rows = operator.order_rows(&orders).await?;
     let states = rows.iter().filter_map(|row| EntityState::parse(row).ok()).filter(|state| !state.is_empty());
     let next: Vec<_> = states.map(|state| (state.entity.clone(), state.next())).collect();
-    let deliveries = operator.deliveries(&next).await?;
+    let mut deliveries = operator.deliveries(&next).await?;
+    for target in targets {
+        if let Some(sequence) = target.sequence {
+            deliveries
+                .extend(operator.parked_at(&target.order, sequence).await?.map(|parked| parked.delivery().clone()));
+        }
+    }
     let used = deliveries.iter().filter_map(|delivery| sources.get(delivery.source().as_str()));
     Ok(used.map(|source| source.destination().id().clone()).collect())
 }

@@ -31,12 +31,13 @@ pub static REDRIVE: Verb = Verb {
         "Append parked deliveries again, at the end of their orders: one or many",
         "Each delivery goes to the end of its order's inbox, behind newer ones. An order's oldest parked \
          delivery is appended first. With --source, --error, --since or --all it lists them first, and \
-         asks.\n\n\
+         asks. If the destination is down, the command waits for a probe, and says what it found.\n\n\
          After Ctrl-C or a crash, run the same command again to continue. It appends no delivery twice, \
          unless one failed again in between and was parked again.",
     )),
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: true,
     write_units: 5,
     takes: |_| false,
     // A console's form has no field for the order of an unrouted delivery.

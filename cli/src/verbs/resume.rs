@@ -28,12 +28,13 @@ pub const RESUME: Verb = Verb {
         "Workers try a blocked order's delivery again, and count its attempts from zero. The deliveries \
          behind it follow, in order. If the order is blocked as `expired`, a tombstone fills the empty \
          sequence instead. Resume also ends a hold. For an order that is neither blocked nor on hold, \
-         it sends a wake-up.\n\n\
+         it sends a wake-up. If the destination is down, the command waits for a probe, and says what it found.\n\n\
          Without ORDER it resumes many: the blocked orders, or with --held those on hold. It lists them with \
          the cost, and asks. After Ctrl-C, the same command continues.",
     )),
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: true,
     write_units: 3,
     takes: |_| false,
     is_offered: |page| {

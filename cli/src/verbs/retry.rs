@@ -22,6 +22,7 @@ pub static RETRY: Verb = Verb {
     )),
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: true,
     write_units: 3,
     takes: |lane| matches!(lane.kind, Kind::Failing | Kind::Unavailable),
     is_offered: |page| {

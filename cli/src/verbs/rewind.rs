@@ -38,6 +38,7 @@ pub static REWIND: Verb = Verb {
     )),
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: false,
     write_units: 3,
     takes: |_| false,
     is_offered: |page| {
@@ -61,6 +62,7 @@ pub static END_REWIND: Verb = Verb {
     subcommand: None,
     is_final: false,
     asks_for_one: false,
+    waits_for_probe: false,
     write_units: 3,
     takes: |_| false,
     is_offered: |page| page.is_order() && page.is_rewinding,

@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use webhook_serializer::protocol::{entity::EntityKey, maintain::Reason};
 
-use super::{
-    Effect, OperationTarget, Report, Verb, choice::DeliveryChoice, plan::OperationPlan, probe::ProbeWatch, retry::RETRY,
-};
+use super::{Effect, OperationTarget, Report, Verb, choice::DeliveryChoice, plan::OperationPlan, probe::ProbeWatch};
 use crate::{
     commands::{
         interrupt::Interrupt, print_json, setup::source::whereabouts, similar, survey::bar, target::Deployment,
@@ -138,8 +136,10 @@ impl OperationRequest {
         let is_one = !is_many && targets.len() == 1;
         let bar = bar(targets.len() as u64, self.verb.name);
         let (mut done, mut nothing, mut refused) = (0, 0, 0);
+        let mut is_started = false;
         let mut last = None;
         let mut report = |target: &OperationTarget, report: Report| {
+            is_started |= report.effect == Effect::Done;
             match report.effect {
                 Effect::Done | Effect::StaysStopped => done += 1,
                 Effect::Nothing => nothing += 1,
@@ -155,8 +155,8 @@ impl OperationRequest {
             last = Some((target.order.clone(), report));
             !interrupt.came()
         };
-        let watch = match self.verb.is(&RETRY) && !json {
-            // A retry needs no right to read the outages.
+        let watch = match self.verb.waits_for_probe && !json {
+            // The verb needs no right to read the outages.
             true => ProbeWatch::of(targets, deployment).await.ok(),
             false => None,
         };
@@ -167,7 +167,7 @@ impl OperationRequest {
             say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name, left + refused + left_out);
         }
         ended.with_context(|| format!("{done} done, {left} remain; run the same command again to continue"))?;
-        if let Some(watch) = watch.filter(|_| done > 0) {
+        if let Some(watch) = watch.filter(|_| is_started) {
             watch.wait(deployment, interrupt).await?;
         }
         if let Some((order, report)) = last.as_ref().filter(|_| is_one) {

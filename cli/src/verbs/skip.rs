@@ -39,6 +39,7 @@ pub static SKIP: Verb = Verb {
     )),
     is_final: false,
     asks_for_one: true,
+    waits_for_probe: false,
     write_units: 5,
     takes: |lane| lane.kind == Kind::Blocked && lane.state.blocked != Some(BlockReason::Expired),
     is_offered: |page| {

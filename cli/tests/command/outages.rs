@@ -1,8 +1,8 @@
-//! A destination that is down, as commands and console show it, and `retry` during its outage.
+//! A destination that is down, as commands and console show it, and `retry`, `resume` and `redrive` during its outage.
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicU16, Ordering::Relaxed},
 };
 
 use serde_json::Value;
@@ -13,37 +13,57 @@ use crate::{
     running::{LocalProcess, event, file, folder, printed, ran},
 };
 
+/// A source that parks a delivery at its first failure, and one that blocks its order.
 const SOURCES: &str = r#"
 [sources.warehouse]
 provider = "standard-webhooks"
 secrets = ["whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA=="]
 handler = "forward"
 forward = { url = "ENDPOINT", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+retry = { attempts = 1 }
+
+[sources.office]
+provider = "standard-webhooks"
+secrets = ["whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA=="]
+handler = "forward"
+forward = { url = "ENDPOINT", secret = "whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==", allow_private = true }
+retry = { attempts = 1 }
+on_failure = "block"
 "#;
 
 /// The number of orders that open a breaker, and one more.
 const ORDERS: usize = 4;
 
+/// The endpoint's answers: it fails deliveries, is down, and is up.
+const FAILS: u16 = 500;
+const IS_DOWN: u16 = 503;
+const IS_UP: u16 = 204;
+
 /// Promise: `status`, `show`, `list` and the console name a destination that is down, with its error and next probe.
-/// `retry` waits for a probe, and says what it found.
+/// `retry`, `resume` and `redrive` wait for a probe, and say what it found.
 #[test]
-fn outage_is_shown_and_retry_says_what_its_probe_found() {
-    let is_up = Arc::new(AtomicBool::new(false));
-    let answers = is_up.clone();
-    let (url, _posts) = endpoint(move |_, _| {
-        let status = if answers.load(Relaxed) { "204 No Content" } else { "503 Service Unavailable" };
-        (status.to_owned(), String::new())
-    });
+fn outage_is_shown_and_verbs_say_what_a_probe_found() {
+    let answer = Arc::new(AtomicU16::new(FAILS));
+    let answers = answer.clone();
+    let (url, _posts) = endpoint(move |_, _| (format!("{} Status", answers.load(Relaxed)), String::new()));
     let folder = folder();
     let sources = file(&folder, "sources.toml", &SOURCES.replace("ENDPOINT", &url));
     let sources = sources.to_str().unwrap();
     let mut local = LocalProcess::start(&["--sources", sources]);
     let sample = std::fs::read_to_string(event("standard-webhooks-order-shipped.json")).unwrap();
-    for number in 0..ORDERS {
-        let text = sample.replace("450789469", &number.to_string()).replace("Shipped000001", &number.to_string());
+    let send = |local: &LocalProcess, source, order: &str| {
+        let text = sample.replace("450789469", order).replace("Shipped000001", order).replace("warehouse", source);
         let sample = file(&folder, "event.json", &text);
         let sent = ran(&["send", "--to", &local.url, "--sources", sources, sample.to_str().unwrap()]);
         assert!(sent.status.success(), "{sent:?}");
+    };
+    send(&local, "warehouse", "parked");
+    local.until(|told| told["what"] == "settled");
+    send(&local, "office", "blocked");
+    local.until(|told| told["what"] == "blocked");
+    answer.store(IS_DOWN, Relaxed);
+    for number in 0..ORDERS {
+        send(&local, "warehouse", &number.to_string());
     }
 
     let outage = loop {
@@ -64,11 +84,18 @@ fn outage_is_shown_and_retry_says_what_its_probe_found() {
     let page = console::page_at(&local.console, "");
     assert!(page.contains(&format!("{url} is down since ")), "{page}");
 
-    let failed = printed(&local.ran(&["retry", "--all", "--yes"]));
     let stays = format!("{url} stays down, and no order waits longer for it.");
-    assert!(failed.contains("\nThe probe failed: ") && failed.contains(&stays), "{failed}");
+    let parked_and_blocked = [&["redrive", "warehouse/order/parked"][..], &["resume", "office/order/blocked"]];
+    let ran = std::thread::scope(|scope| {
+        let local = &local;
+        let run = |verb| scope.spawn(move || printed(&local.ran(verb)));
+        parked_and_blocked.map(run).map(|ran| ran.join().unwrap())
+    });
+    for failed in ran.into_iter().chain([printed(&local.ran(&["retry", "--all", "--yes"]))]) {
+        assert!(failed.contains("\nThe probe failed: ") && failed.contains(&stays), "{failed}");
+    }
 
-    is_up.store(true, Relaxed);
+    answer.store(IS_UP, Relaxed);
     let ended = printed(&local.ran(&["retry", "--all", "--yes"]));
     let is_over = ended.contains(&format!("\n{url} is up again: all its orders go on."));
     // A probe of the schedule may have ended the outage before the command looked.
@@ -76,7 +103,7 @@ fn outage_is_shown_and_retry_says_what_its_probe_found() {
     let mut settled = 0;
     local.until(|told| {
         settled += usize::from(told["what"] == "settled");
-        settled == ORDERS
+        settled == ORDERS + 2
     });
     assert_eq!(
         serde_json::from_str::<Value>(&printed(&local.ran(&["status", "--json"]))).unwrap()["outages"],
