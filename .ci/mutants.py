@@ -41,7 +41,7 @@ FILES = {
         handlers* providers* functions*
     """.split(),
     "shared/protocol/src": """
-        attempt.rs delivery* entity.rs inbox* lease* operation.rs rate.rs state* tick* maintain*
+        attempt.rs delivery* entity* inbox* lease* operation.rs rate.rs state* tick* maintain*
     """.split(),
 }
 

@@ -33,11 +33,7 @@ use provider::Registry;
 use serde::Deserialize;
 use table::StrictTable;
 
-use crate::{
-    protocol::entity::SourceName,
-    providers::{self, Secret},
-    sources::{destination::Destination, invocation::Function},
-};
+use crate::{protocol::entity::SourceName, providers::Secret};
 
 pub use filter::{Filter, IgnoredBy};
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
@@ -213,63 +209,6 @@ impl Sources {
     }
 }
 
-impl Source {
-    pub fn forward(&self) -> Option<&Destination> {
-        self.forward.as_ref()
-    }
-
-    pub fn invoke(&self) -> Option<&Function> {
-        self.invoke.as_ref()
-    }
-
-    /// Returns the topics that the source takes, or `None` if the source takes all topics.
-    pub fn topics(&self) -> Option<&Topics> {
-        self.topics.as_ref()
-    }
-
-    pub fn takes(&self, topic: &str) -> bool {
-        self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
-    }
-
-    /// Returns the field that excludes a delivery, or `None` if the source takes it. A delivery without a topic is never
-    /// excluded for that: its body may be unreadable.
-    pub fn ignores(&self, topic: &str, body: &[u8]) -> Option<IgnoredBy> {
-        match self.takes(topic) || !providers::is_known(topic) {
-            false => Some(IgnoredBy::Topics),
-            true => self.filter.refusing(body).map(|place| IgnoredBy::Filter(place.to_owned())),
-        }
-    }
-
-    /// Returns why a delivery without a topic is neither handled nor ignored, if the source does not take `unknown`.
-    pub(crate) fn without_topic(&self) -> &'static str {
-        match self.topics() {
-            Some(topics) if topics.take.is_empty() => "the webhook has no topic, and the source ignores `unknown`",
-            _ => "the webhook has no topic, and the source takes only certain topics",
-        }
-    }
-
-    pub fn secrets(&self) -> usize {
-        self.credentials.secrets.len()
-    }
-
-    /// Returns the source's entity templates, as written. Without templates, the provider's rule names the
-    /// entity.
-    pub fn entity_templates(&self) -> impl Iterator<Item = String> {
-        self.entity.iter().map(ToString::to_string)
-    }
-
-    /// Returns the secrets with white space around them, as numbers counted from 1. They are probably mistakes.
-    pub fn spaced_secrets(&self) -> Vec<usize> {
-        // The key in a PEM block does not include the white space around the block.
-        let is_spaced = |text: &str| text.trim() != text && !text.trim_start().starts_with("-----BEGIN ");
-        let is_spaced = |secret: &Secret| secret.text().is_some_and(is_spaced);
-        (1..)
-            .zip(&self.credentials.secrets)
-            .filter_map(|(number, secret)| is_spaced(secret).then_some(number))
-            .collect()
-    }
-}
-
 #[cfg(test)]
 fn shop(fields: &str) -> Result<Arc<Source>, String> {
     let document = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{fields}");
@@ -281,7 +220,7 @@ fn shop(fields: &str) -> Result<Arc<Source>, String> {
 mod tests {
     use super::*;
     use crate::{
-        providers::{Request, Unverified, Verified},
+        providers::{self, Request, Unverified, Verified},
         time::Timestamp,
     };
 

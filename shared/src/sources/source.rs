@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{
-    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Filter, INVOKE, OnOutage, Topics,
+    Credentials, DEFAULT_HANDLER_TIMEOUT, FORWARD, Filter, INVOKE, IgnoredBy, OnOutage, Topics,
     check::{RecipientIds, Templates, handler_table, positive, provider, recipients, secrets},
     deliver::{self, Deliver, Linger, Stale},
     destination::{Destination, DestinationEntry, DestinationName},
@@ -26,7 +26,7 @@ use crate::{
         rate::Rate,
         state::LARGEST_GROUP,
     },
-    providers::{self, Generic, GenericOptions},
+    providers::{self, Generic, GenericOptions, Secret},
     time::duration::duration,
 };
 
@@ -306,5 +306,60 @@ impl Source {
     /// Returns what the source's handler needs. Sources with the same destination share its outages.
     pub fn destination(&self) -> &DestinationName {
         &self.destination
+    }
+
+    pub fn forward(&self) -> Option<&Destination> {
+        self.forward.as_ref()
+    }
+
+    pub fn invoke(&self) -> Option<&Function> {
+        self.invoke.as_ref()
+    }
+
+    /// Returns the topics that the source takes, or `None` if the source takes all topics.
+    pub fn topics(&self) -> Option<&Topics> {
+        self.topics.as_ref()
+    }
+
+    pub fn takes(&self, topic: &str) -> bool {
+        self.topics.as_ref().is_none_or(|topics| topics.takes(topic))
+    }
+
+    /// Returns the field that excludes a delivery, or `None` if the source takes it. A delivery without a topic is never
+    /// excluded for that: its body may be unreadable.
+    pub fn ignores(&self, topic: &str, body: &[u8]) -> Option<IgnoredBy> {
+        match self.takes(topic) || !providers::is_known(topic) {
+            false => Some(IgnoredBy::Topics),
+            true => self.filter.refusing(body).map(|place| IgnoredBy::Filter(place.to_owned())),
+        }
+    }
+
+    /// Returns why a delivery without a topic is neither handled nor ignored, if the source does not take `unknown`.
+    pub(crate) fn without_topic(&self) -> &'static str {
+        match self.topics() {
+            Some(topics) if topics.take.is_empty() => "the webhook has no topic, and the source ignores `unknown`",
+            _ => "the webhook has no topic, and the source takes only certain topics",
+        }
+    }
+
+    pub fn secrets(&self) -> usize {
+        self.credentials.secrets.len()
+    }
+
+    /// Returns the source's entity templates, as written. Without templates, the provider's rule names the
+    /// entity.
+    pub fn entity_templates(&self) -> impl Iterator<Item = String> {
+        self.entity.iter().map(ToString::to_string)
+    }
+
+    /// Returns the secrets with white space around them, as numbers counted from 1. They are probably mistakes.
+    pub fn spaced_secrets(&self) -> Vec<usize> {
+        // The key in a PEM block does not include the white space around the block.
+        let is_spaced = |text: &str| text.trim() != text && !text.trim_start().starts_with("-----BEGIN ");
+        let is_spaced = |secret: &Secret| secret.text().is_some_and(is_spaced);
+        (1..)
+            .zip(&self.credentials.secrets)
+            .filter_map(|(number, secret)| is_spaced(secret).then_some(number))
+            .collect()
     }
 }

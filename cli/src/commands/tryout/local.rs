@@ -1,7 +1,10 @@
 //! `serializer local`: runs the engines, the webhook endpoint and the functions on this machine, or plays the
 //! demonstration.
 
+mod environment;
+mod greet;
 mod play;
+mod stop;
 mod tell;
 
 use std::{
@@ -15,7 +18,6 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
-use serde_json::json;
 use serializer::{
     console::{Console, Watched},
     document,
@@ -27,16 +29,13 @@ use serializer::{
         runtime_api::InvokeError,
         samples,
     },
-    output::{self, LOCAL, command_line, local_of_environment, local_option, quoted, this_command},
+    output::{self, local_option, quoted},
     say,
     view::recording::EventRecorder,
 };
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::{
-        mpsc::{self, UnboundedSender},
-        oneshot,
-    },
+use tokio::sync::{
+    mpsc::{self, UnboundedSender},
+    oneshot,
 };
 use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
@@ -47,13 +46,13 @@ use webhook_serializer::{
     functions::worker::check_handlers,
     handlers::{Handlers, fan_out::FanOut, forward::Forward, invoke::Invoke, log::Log},
     operator::Operator,
-    sources::{FAN_OUT, LiveSources, Source, Sources},
+    sources::{FAN_OUT, LiveSources, Sources},
     telemetry::Quiet,
     time::Env,
     tls::Roots,
 };
 
-use crate::commands::print_json;
+use stop::{Stops, stop_when_asked};
 use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter};
 
 #[derive(Debug, Clone)]
@@ -289,18 +288,6 @@ impl Local {
         Ok(())
     }
 
-    fn announce(&self, deployment: &LocalRun, console: Option<&Console>, sources: &Sources) {
-        if self.json {
-            print_json(&json!({
-                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.map(|console| &console.url),
-                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
-                "data": self.data,
-            }));
-        } else if let Some(console) = console {
-            self.greet(deployment, console, sources);
-        }
-    }
-
     async fn open(&self, file: &Path) -> Result<LiveSources> {
         let document = Box::new(FileDocument(file.to_owned()));
         let opened = LiveSources::open(document, Env::system(), Arc::new(SourcesPrinter { json: self.json })).await;
@@ -324,12 +311,6 @@ impl Local {
         Invoke::new(sources, &account, &account.http_client(), &Env::system())
     }
 
-    fn write_environment(&self, environment: &[(String, String)]) -> Result<()> {
-        let Some(file) = &self.env_file else { return Ok(()) };
-        let lines = environment.iter().map(|(name, value)| assignment(name, value)).collect::<Result<String>>();
-        std::fs::write(file, lines?).with_context(|| format!("{} cannot be written", file.display()))
-    }
-
     async fn serve_elsewhere(&self, options: LocalOptions) -> Result<ExitCode> {
         let directory = tempfile::tempdir()?;
         let sources_file = in_a_file(options.sources_file.clone(), &directory)?;
@@ -342,60 +323,6 @@ impl Local {
         self.greet_elsewhere(&deployment, &exports.collect::<String>());
         self.write_environment(&environment)?;
         stop_when_asked(stops, deployment, None).await
-    }
-
-    fn greet_elsewhere(&self, deployment: &LocalRun, exports: &str) {
-        self.greet_engines(deployment);
-        let invoke = self.invoke.trim_end_matches('/');
-        say!("functions  invoked at {invoke}\n");
-        say!("Their environment:\n\n{exports}");
-        let port = invoke.rsplit(':').next().unwrap_or_default();
-        say!(
-            "With this environment, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n"
-        );
-        if self.sources.is_none() {
-            say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
-            say!("then: {}\n", show_line(&format!("http://{}", deployment.webhooks)));
-        }
-        say!("Ctrl-C stops.\n");
-    }
-
-    fn greet_engines(&self, deployment: &LocalRun) {
-        say!("DynamoDB   {}", deployment.engines.dynamodb_url());
-        say!("queue      {}", deployment.engines.queue_endpoint());
-        match &self.data {
-            Some(directory) => say!("data       {}", directory.display()),
-            None => say!("data       in memory; --data DIR keeps it"),
-        }
-    }
-
-    fn greet(&self, deployment: &LocalRun, console: &Console, sources: &Sources) {
-        let url = format!("http://{}", deployment.webhooks);
-        say!("webhooks   {url}/webhooks/{{source}}");
-        say!("console    {}", console.url);
-        self.greet_engines(deployment);
-        if self.scheduler.is_some() {
-            let option = local_option(&url);
-            let jobs = self.jobs.as_deref().unwrap_or("off");
-            let command = this_command();
-            say!("jobs       {jobs}; `{command} jobs{option}` lists them");
-        }
-        match &self.sources {
-            None => {
-                say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
-                say!("then: {}\n", show_line(&url));
-            }
-            Some(file) => {
-                match trial(sources, self.development_keys) {
-                    Ok(provider) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, provider)),
-                    Err(reason) => say!("\nNo sample can be sent: {reason}\n"),
-                }
-                if self.development_keys {
-                    say!("Everybody can sign with the development keys: do not open this endpoint to a network.\n");
-                }
-            }
-        }
-        say!("Ctrl-C stops.\n");
     }
 }
 
@@ -450,49 +377,6 @@ fn in_a_file(file: Option<PathBuf>, directory: &tempfile::TempDir) -> Result<Pat
     }
 }
 
-fn show_line(url: &str) -> String {
-    command_line("show", &local_option(url), &[samples::CURL_ENTITY])
-}
-
-fn send_line(url: &str, file: &Path, provider: &str) -> String {
-    let to = if url == local_of_environment().unwrap_or(LOCAL) { String::new() } else { format!(" --to {url}") };
-    format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
-}
-
-/// Returns a provider whose samples this run accepts, or what is missing.
-fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
-    let can_be_tried = |provider: &str| {
-        samples::source_of(provider, sources).is_some_and(|source| samples::is_signable(source, development_keys))
-    };
-    let mut providers = sources.iter().map(|source| source.provider_name.as_str());
-    providers.find(|provider| can_be_tried(provider)).ok_or_else(|| {
-        let is_published = |source: &Arc<Source>| source.has_secret() && source.credential_field() != Some("secrets");
-        match sources.iter().find(|source| is_published(source)) {
-            Some(source) => format!(
-                "{} signs with a private key. To try its samples, start again with --development-keys",
-                source.provider_name
-            ),
-            None => "no source has a secret to sign with; `serializer check` says what is missing".to_owned(),
-        }
-    })
-}
-
-/// Formats a line of an environment file. The value has quotation marks where needed and no escapes, so shells and
-/// dotenv readers parse it alike, unless the reader expands variables or escapes in single quotes.
-fn assignment(name: &str, value: &str) -> Result<String> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/_.:@%+,-=".contains(c);
-    let quotation_mark = match () {
-        () if value.chars().all(is_plain) => "",
-        () if !value.contains(['\'', '\n', '\r']) => "'",
-        () if !value.contains(['"', '$', '`', '\\', '\n', '\r']) => "\"",
-        () => bail!(
-            "{name} is {value}, which cannot be quoted alike for shells and dotenv readers: remove ' from it, or \
-             remove \" $ ` and \\"
-        ),
-    };
-    Ok(format!("{name}={quotation_mark}{value}{quotation_mark}\n"))
-}
-
 fn not_a_worker(error: &InvokeError) -> String {
     let hint = "A worker's `main` calls `webhook_serializer::worker::run`";
     match error {
@@ -526,104 +410,9 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     Watched { operator, store, env: Env::system(), option, is_local: true, name, story: Some(story), by }
 }
 
-const AT_ONCE: Duration = Duration::from_secs(1);
-
-/// Listeners for Ctrl-C and SIGTERM. The command creates the listeners before it prints that it serves, because callers
-/// may stop the command as soon as they read that line.
-struct Stops {
-    interrupted: Signal,
-    terminated: Signal,
-}
-
-impl Stops {
-    fn listen() -> Result<Self> {
-        Ok(Self { interrupted: signal(SignalKind::interrupt())?, terminated: signal(SignalKind::terminate())? })
-    }
-}
-
-/// Waits for Ctrl-C or SIGTERM, then for the running handlers. Fails at once if the data folder's files are removed. A Ctrl-C during the second wait stops the handlers at
-/// once.
-async fn stop_when_asked(stops: Stops, deployment: LocalRun, processes: Option<ProcessIds>) -> Result<ExitCode> {
-    let Stops { mut interrupted, mut terminated } = stops;
-    tokio::select! {
-        _ = interrupted.recv() => {}
-        _ = terminated.recv() => {}
-        lost = deployment.engines.data_removed() => bail!("{lost}"),
-    }
-    deployment.finish();
-    output::complain(stopping(&deployment.at_work().orders()));
-    let stopped = tokio::select! {
-        ended = deployment.stop() => Some(ended?),
-        _ = interrupted.recv() => None,
-    };
-    if stopped.is_some() {
-        output::complain("stopped");
-        return Ok(ExitCode::SUCCESS);
-    }
-    // Dropping the deployment has killed its processes.
-    if let Some(mut processes) = processes {
-        let _ = tokio::time::timeout(AT_ONCE, processes.wait_for(|ids| ids.is_empty())).await;
-    }
-    output::complain(
-        "stopped without waiting for the handlers; with --data, the next start takes over their deliveries",
-    );
-    Ok(ExitCode::from(130))
-}
-
-fn stopping(at_work: &[String]) -> String {
-    const SHOWN: usize = 3;
-    if at_work.is_empty() {
-        return "stopping: no handler runs".to_owned();
-    }
-    let more = if at_work.len() > SHOWN { format!(" and {} more", at_work.len() - SHOWN) } else { String::new() };
-    let shown: Vec<&str> = at_work.iter().take(SHOWN).map(String::as_str).collect();
-    format!(
-        "stopping: waits at most {} s for the handlers of {}{more}; Ctrl-C again ends at once",
-        FUNCTION_TIMEOUT.as_secs(),
-        shown.join(", ")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-
-    #[test]
-    fn stop_message_names_orders_with_running_handlers() {
-        let orders = ["a/1", "a/2", "a/3", "a/4", "a/5"].map(str::to_owned);
-        let stopping = super::stopping(&orders);
-        assert!(
-            stopping.contains("at most 60 s for the handlers of a/1, a/2, a/3 and 2 more; Ctrl-C again"),
-            "{stopping}"
-        );
-        assert_eq!(super::stopping(&[]), "stopping: no handler runs");
-    }
-
-    #[test]
-    fn env_file_values_are_quoted_or_refused() {
-        let line = |value| super::assignment("A", value).map_err(|error| error.to_string());
-        for (value, quoted) in [
-            ("http://127.0.0.1:9000/x", "http://127.0.0.1:9000/x"),
-            ("/a b/$c #d\\", "'/a b/$c #d\\'"),
-            ("/it's", "\"/it's\""),
-            ("http://x/?a=1&b=2", "'http://x/?a=1&b=2'"),
-        ] {
-            assert_eq!(line(value), Ok(format!("A={quoted}\n")));
-        }
-        for value in ["it's $5", "two\nlines"] {
-            assert!(line(value).unwrap_err().starts_with("A is "), "{value}");
-        }
-    }
-
-    /// Promise: `local` prints a `show` line that works.
-    #[test]
-    fn printed_command_lines_can_be_parsed() {
-        for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
-            for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), "shopify")] {
-                crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
-            }
-        }
-    }
 
     #[tokio::test]
     async fn jobs_option_without_scheduler_is_refused() {

@@ -1,39 +1,30 @@
 //! Checks the stack and its account in AWS: credentials, clock, drift, concurrency, functions, quotas and alarms.
 
+mod drift;
+mod quotas;
+
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use serializer::{
     output::duration,
     stack::{
-        Stack, VERSION,
-        api::{Refusal, Reply, Service, Services, xml::Element},
+        Stack,
+        api::{Refusal, Reply, Service, Services},
     },
 };
-use webhook_serializer::{
-    sources::REFRESH,
-    time::{Env, Timestamp},
-};
+use webhook_serializer::time::{Env, Timestamp};
 
 use super::finding::CheckFinding;
+pub use drift::drift;
+pub use quotas::{concurrency, parameter_store};
 
 /// The largest accepted difference between this machine's clock and the clock of AWS.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(30);
 
-/// Parameter Store's default quota, in reads a second.
-const READS: u64 = 40;
-
-const MOST_WORKERS: u64 = 100;
-/// If this many instances of Lambda functions start at once, some cannot read the sources document in time, because
-/// Parameter Store limits the rate of reads.
-const MANY: u64 = 500;
-
 /// The section on undoing a change that somebody made to the stack by hand. Deploying the unchanged template does not
 /// undo such a change.
 const PUT_BACK: &str = "docs/deploying.md, “Put back what was changed by hand”";
-
-const DETECTION: Duration = Duration::from_secs(300);
-const BETWEEN: Duration = Duration::from_secs(5);
 
 const FUNCTIONS: [(&str, &str); 3] =
     [("ingest", "IngestFunction"), ("worker", "WorkerFunction"), ("scheduler", "SchedulerFunction")];
@@ -106,139 +97,6 @@ pub fn status(stack: &Stack) -> CheckFinding {
             format!("`aws cloudformation describe-stack-events --stack-name {name}` says why"),
         ),
     }
-}
-
-/// Checks whether the stack's resources were changed by hand. If `detect` is false, the check reports the result of the
-/// last drift detection.
-pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> CheckFinding {
-    const CHECK: &str = "drift";
-    let (mut status, mut at) = stack.drift.clone();
-    if detect {
-        match detected(services, stack, env).await {
-            Ok(found) => (status, at) = (found, Some("now".to_owned())),
-            Err(refusal) => return CheckFinding::refused(CHECK, &refusal),
-        }
-    }
-    let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
-    let when = if at == "now" { at } else { format!("at CloudFormation's last comparison, {at}") };
-    match status.as_str() {
-        "IN_SYNC" => CheckFinding::ok(CHECK, format!("as deployed, {when}")),
-        "DRIFTED" => {
-            let changed = match changed(services, stack).await {
-                Ok(changed) => changed.join(", "),
-                Err(refusal) => format!("the changed resources are unknown: {refusal}"),
-            };
-            CheckFinding::wrong(CHECK, format!("changed by hand, {when}: {changed}"), PUT_BACK)
-        }
-        "NOT_CHECKED" | "" => CheckFinding::not_made(
-            CHECK,
-            "CloudFormation has never compared the stack with its template; --detect-drift makes it do so, within \
-             minutes",
-        ),
-        other => CheckFinding::not_made(CHECK, format!("CloudFormation says {other}")),
-    }
-}
-
-async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<String, Refusal> {
-    let name = ("StackName", stack.name.as_str());
-    let begun = services.query(Service::CLOUDFORMATION, VERSION, "DetectStackDrift", &[name]).await?;
-    let id = begun.what.text(&["DetectStackDriftResult", "StackDriftDetectionId"]).to_owned();
-    let began = env.monotonic();
-    let action = "DescribeStackDriftDetectionStatus";
-    loop {
-        let field = [("StackDriftDetectionId", id.as_str())];
-        let told = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;
-        let told = |name: &str| told.text(&["DescribeStackDriftDetectionStatusResult", name]).to_owned();
-        match told("DetectionStatus").as_str() {
-            "DETECTION_COMPLETE" => return Ok(told("StackDriftStatus")),
-            "DETECTION_IN_PROGRESS" if env.monotonic().saturating_sub(began) < DETECTION => {
-                env.sleep(BETWEEN).await;
-            }
-            "DETECTION_IN_PROGRESS" => {
-                return Err(Refusal::Silent(
-                    "the detection takes more than 5 min; run this again later, without --detect-drift".into(),
-                ));
-            }
-            _ => return Err(Refusal::Silent(told("DetectionStatusReason"))),
-        }
-    }
-}
-
-async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refusal> {
-    let fields = [
-        ("StackName", stack.name.as_str()),
-        ("StackResourceDriftStatusFilters.member.1", "MODIFIED"),
-        ("StackResourceDriftStatusFilters.member.2", "DELETED"),
-    ];
-    let told = services.query(Service::CLOUDFORMATION, VERSION, "DescribeStackResourceDrifts", &fields).await?.what;
-    let drifts = told.at(&["DescribeStackResourceDriftsResult", "StackResourceDrifts"]);
-    let one = |drift: &Element| {
-        let properties = drift.at(&["PropertyDifferences"]).map(|all| {
-            let paths = all.all("member").map(|one| one.text(&["PropertyPath"]).to_owned());
-            paths.collect::<Vec<_>>().join(" ")
-        });
-        let properties = properties.filter(|paths| !paths.is_empty()).map(|paths| format!(" ({paths})"));
-        let what = drift.text(&["StackResourceDriftStatus"]).to_lowercase();
-        format!("{} {what}{}", drift.text(&["LogicalResourceId"]), properties.unwrap_or_default())
-    };
-    Ok(drifts.map(|drifts| drifts.all("member").map(one).collect()).unwrap_or_default())
-}
-
-/// Compares the stack's concurrency with the account's quota. Also returns the quota, if known.
-pub async fn concurrency(services: &Services, stack: &Stack) -> (CheckFinding, Option<u64>) {
-    const CHECK: &str = "concurrency";
-    let settings = services.get(Service::LAMBDA, "GetAccountSettings", "/2016-08-19/account-settings/").await;
-    let limit = match settings {
-        Ok(settings) => settings["AccountLimit"].clone(),
-        Err(refusal) => return (CheckFinding::refused(CHECK, &refusal), None),
-    };
-    let number = |name: &str| limit[name].as_u64();
-    let (Some(all), Some(unreserved)) = (number("ConcurrentExecutions"), number("UnreservedConcurrentExecutions"))
-    else {
-        return (CheckFinding::not_made(CHECK, "Lambda's answer does not contain the concurrency quota"), None);
-    };
-    let Some(workers) = stack.number("WorkerConcurrency") else {
-        return (CheckFinding::not_made(CHECK, "the stack has no parameter WorkerConcurrency"), Some(all));
-    };
-    let ingest = stack.number("IngestConcurrency").unwrap_or(0);
-    (enough(all, unreserved, workers, ingest), Some(all))
-}
-
-/// Returns a suitable number of workers for an account: half of the unreserved concurrency, or nine tenths if ingest
-/// has reserved concurrency. The result is at least 2 and at most [`MOST_WORKERS`].
-fn suitable(unreserved: u64, ingest: u64) -> u64 {
-    let share = if ingest == 0 { unreserved / 2 } else { unreserved - unreserved / 10 };
-    share.clamp(2, MOST_WORKERS)
-}
-
-fn enough(all: u64, unreserved: u64, workers: u64, ingest: u64) -> CheckFinding {
-    const CHECK: &str = "concurrency";
-    let asked = match ingest {
-        0 => format!("WorkerConcurrency {workers}"),
-        _ => format!("WorkerConcurrency {workers}, IngestConcurrency {ingest}"),
-    };
-    let says = format!("the account may run {all} functions at once, {unreserved} of them unreserved; {asked}");
-    let suitable = suitable(unreserved, ingest);
-    // Ingest and the scheduler share what the workers leave, unless ingest has its own concurrency.
-    let left = if ingest == 0 { unreserved.saturating_sub(workers) } else { unreserved };
-    if workers > unreserved || (ingest == 0 && left < 2) {
-        return CheckFinding::wrong(
-            CHECK,
-            format!("{says}: busy workers leave too little for ingest, and webhooks are refused"),
-            format!("deploy with WorkerConcurrency={suitable}, or ask AWS to raise the quota “Concurrent executions”"),
-        );
-    }
-    if ingest == 0 && left < workers / 4 {
-        return CheckFinding::warning(
-            CHECK,
-            format!("{says}: busy workers leave {left} for ingest and the account's other functions"),
-            format!(
-                "deploy with WorkerConcurrency={suitable}, set IngestConcurrency, or ask AWS to raise the quota \
-                 “Concurrent executions”"
-            ),
-        );
-    }
-    CheckFinding::ok(CHECK, format!("{says}. WorkerConcurrency={suitable} suits this account"))
 }
 
 pub async fn functions(services: &Services, stack: &Stack) -> Vec<CheckFinding> {
@@ -318,62 +176,6 @@ async fn fed(services: &Services, worker: &str) -> CheckFinding {
         }
         None => CheckFinding::wrong(CHECK, "Lambda starts no worker: the queue has no event source mapping", PUT_BACK),
     }
-}
-
-/// Compares the rate at which the Lambda functions read the sources document with Parameter Store's quota. `limit` is
-/// the account's quota of concurrent executions.
-pub async fn parameter_store(services: &Services, stack: &Stack, limit: Option<u64>) -> CheckFinding {
-    const CHECK: &str = "Parameter Store";
-    if stack.parameters.get("Sources").is_some_and(|sources| sources.starts_with("arn:")) {
-        return CheckFinding::ok(
-            CHECK,
-            "not used: the sources are in Secrets Manager, which answers 10,000 reads a second",
-        );
-    }
-    let question = json!({ "SettingId": "/ssm/parameter-store/high-throughput-enabled" });
-    match services.json(Service::SSM, "AmazonSSM.GetServiceSetting", &question).await {
-        Ok(told) => throughput(
-            told["ServiceSetting"]["SettingValue"].as_str() == Some("true"),
-            limit.map(|limit| concurrent_functions(stack, limit)),
-        ),
-        Err(refusal) => CheckFinding::refused(CHECK, &refusal),
-    }
-}
-
-/// Returns the largest number of ingests and workers that may run at once and read the sources document. `limit` is the
-/// account's quota of concurrent executions.
-fn concurrent_functions(stack: &Stack, limit: u64) -> u64 {
-    let ingest = stack.number("IngestConcurrency").filter(|reserved| *reserved > 0).unwrap_or(limit);
-    limit.min(ingest + stack.number("WorkerConcurrency").unwrap_or(0))
-}
-
-fn throughput(is_high: bool, limit: Option<u64>) -> CheckFinding {
-    const CHECK: &str = "Parameter Store";
-    if is_high {
-        return CheckFinding::ok(CHECK, "higher throughput is on");
-    }
-    let Some(limit) = limit else {
-        return CheckFinding::not_made(
-            CHECK,
-            "the account's concurrency limit is unknown, so the rate of Parameter Store reads cannot be estimated",
-        );
-    };
-    let every = REFRESH.as_secs();
-    let reads = limit.div_ceil(every);
-    let says = format!(
-        "Parameter Store answers {READS} reads a second for the whole account; {limit} functions at once read the \
-         sources {reads} times a second"
-    );
-    let trouble = match limit {
-        _ if reads * 2 > READS => "Above the limit, functions fail to start, and running ones keep their last document",
-        MANY.. => "If so many start at once, some cannot read the document in time, and senders get 5xx",
-        _ => return CheckFinding::ok(CHECK, says),
-    };
-    CheckFinding::warning(
-        CHECK,
-        format!("{says}. {trouble}"),
-        "turn higher throughput on (AWS charges for it), set IngestConcurrency, or keep the sources in Secrets Manager",
-    )
 }
 
 /// Regions without Lambda Function URLs. The GovCloud regions, which are not listed, have none either.
@@ -478,48 +280,6 @@ async fn lets_cloudwatch(services: &Services, key: &str) -> Result<bool, Refusal
 mod tests {
     use super::super::finding::CheckVerdict;
     use super::*;
-
-    #[test]
-    fn worker_concurrency_starving_ingest_is_reported() {
-        let verdict = |all, unreserved, workers, ingest| enough(all, unreserved, workers, ingest).verdict;
-        assert_eq!(verdict(1000, 1000, 50, 0), CheckVerdict::Ok);
-        assert_eq!(verdict(10, 10, 50, 0), CheckVerdict::Wrong);
-        assert_eq!(verdict(10, 10, 5, 0), CheckVerdict::Ok);
-        assert_eq!(verdict(50, 50, 49, 0), CheckVerdict::Wrong);
-        assert_eq!(verdict(60, 60, 50, 0), CheckVerdict::Warning);
-        assert_eq!(verdict(1000, 900, 900, 100), CheckVerdict::Ok, "ingest has its own");
-        assert!(enough(10, 10, 50, 0).advice.unwrap().contains("WorkerConcurrency=5,"));
-        assert!(enough(60, 60, 50, 0).advice.unwrap().contains("WorkerConcurrency=30,"));
-        assert!(enough(1000, 1000, 50, 0).says.contains("WorkerConcurrency=100 suits"));
-        assert!(enough(100, 20, 10, 80).says.contains("WorkerConcurrency=18 suits"));
-    }
-
-    #[test]
-    fn suggested_worker_concurrency_passes_the_check() {
-        for unreserved in 4..2000 {
-            for ingest in [0, 50] {
-                let workers = suitable(unreserved, ingest);
-                let finding = enough(unreserved + ingest, unreserved, workers, ingest);
-                assert_eq!(finding.verdict, CheckVerdict::Ok, "{unreserved} {ingest} {workers}: {}", finding.says);
-            }
-        }
-    }
-
-    #[test]
-    fn parameter_store_reads_by_500_functions_get_a_warning() {
-        assert_eq!(throughput(false, Some(499)).verdict, CheckVerdict::Ok);
-        assert_eq!(throughput(false, Some(500)).verdict, CheckVerdict::Warning, "they may start at once");
-        let stack = |ingest: &str| Stack {
-            parameters: [("IngestConcurrency", ingest), ("WorkerConcurrency", "50")]
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .into(),
-            ..Stack::default()
-        };
-        assert_eq!(["0", "100"].map(|ingest| concurrent_functions(&stack(ingest), 1000)), [1000, 150]);
-        assert_eq!(throughput(false, Some(3000)).verdict, CheckVerdict::Warning);
-        assert_eq!(throughput(true, Some(9000)).verdict, CheckVerdict::Ok);
-        assert_eq!(throughput(false, None).verdict, CheckVerdict::NotMade);
-    }
 
     #[test]
     fn region_without_function_urls_gets_a_warning() {

@@ -1,0 +1,125 @@
+//! What `serializer local` prints once it serves: its addresses, and the commands to type next.
+
+use std::{path::Path, sync::Arc};
+
+use serde_json::json;
+use serializer::{
+    console::Console,
+    local::{LocalRun, samples},
+    output::{LOCAL, command_line, local_of_environment, local_option, quoted, this_command},
+    say,
+};
+use webhook_serializer::sources::{Source, Sources};
+
+use super::Local;
+use crate::commands::print_json;
+
+impl Local {
+    pub(super) fn announce(&self, deployment: &LocalRun, console: Option<&Console>, sources: &Sources) {
+        if self.json {
+            print_json(&json!({
+                "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.map(|console| &console.url),
+                "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
+                "data": self.data,
+            }));
+        } else if let Some(console) = console {
+            self.greet(deployment, console, sources);
+        }
+    }
+
+    pub(super) fn greet_elsewhere(&self, deployment: &LocalRun, exports: &str) {
+        self.greet_engines(deployment);
+        let invoke = self.invoke.trim_end_matches('/');
+        say!("functions  invoked at {invoke}\n");
+        say!("Their environment:\n\n{exports}");
+        let port = invoke.rsplit(':').next().unwrap_or_default();
+        say!(
+            "With this environment, in another terminal:\n\ncargo lambda watch -A 127.0.0.1 -P {port} --ignore-changes\n"
+        );
+        if self.sources.is_none() {
+            say!("and in a third:\n\n{}\n", samples::curl(&format!("{invoke}/lambda-url/ingest")));
+            say!("then: {}\n", show_line(&format!("http://{}", deployment.webhooks)));
+        }
+        say!("Ctrl-C stops.\n");
+    }
+
+    fn greet_engines(&self, deployment: &LocalRun) {
+        say!("DynamoDB   {}", deployment.engines.dynamodb_url());
+        say!("queue      {}", deployment.engines.queue_endpoint());
+        match &self.data {
+            Some(directory) => say!("data       {}", directory.display()),
+            None => say!("data       in memory; --data DIR keeps it"),
+        }
+    }
+
+    fn greet(&self, deployment: &LocalRun, console: &Console, sources: &Sources) {
+        let url = format!("http://{}", deployment.webhooks);
+        say!("webhooks   {url}/webhooks/{{source}}");
+        say!("console    {}", console.url);
+        self.greet_engines(deployment);
+        if self.scheduler.is_some() {
+            let option = local_option(&url);
+            let jobs = self.jobs.as_deref().unwrap_or("off");
+            let command = this_command();
+            say!("jobs       {jobs}; `{command} jobs{option}` lists them");
+        }
+        match &self.sources {
+            None => {
+                say!("\nTry it, in another terminal:\n\n{}\n", samples::curl(&url));
+                say!("then: {}\n", show_line(&url));
+            }
+            Some(file) => {
+                match trial(sources, self.development_keys) {
+                    Ok(provider) => say!("\nTry it, in another terminal:\n\n{}\n", send_line(&url, file, provider)),
+                    Err(reason) => say!("\nNo sample can be sent: {reason}\n"),
+                }
+                if self.development_keys {
+                    say!("Everybody can sign with the development keys: do not open this endpoint to a network.\n");
+                }
+            }
+        }
+        say!("Ctrl-C stops.\n");
+    }
+}
+
+fn show_line(url: &str) -> String {
+    command_line("show", &local_option(url), &[samples::CURL_ENTITY])
+}
+
+fn send_line(url: &str, file: &Path, provider: &str) -> String {
+    let to = if url == local_of_environment().unwrap_or(LOCAL) { String::new() } else { format!(" --to {url}") };
+    format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
+}
+
+/// Returns a provider whose samples this run accepts, or what is missing.
+fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
+    let can_be_tried = |provider: &str| {
+        samples::source_of(provider, sources).is_some_and(|source| samples::is_signable(source, development_keys))
+    };
+    let mut providers = sources.iter().map(|source| source.provider_name.as_str());
+    providers.find(|provider| can_be_tried(provider)).ok_or_else(|| {
+        let is_published = |source: &Arc<Source>| source.has_secret() && source.credential_field() != Some("secrets");
+        match sources.iter().find(|source| is_published(source)) {
+            Some(source) => format!(
+                "{} signs with a private key. To try its samples, start again with --development-keys",
+                source.provider_name
+            ),
+            None => "no source has a secret to sign with; `serializer check` says what is missing".to_owned(),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    /// Promise: `local` prints a `show` line that works.
+    #[test]
+    fn printed_command_lines_can_be_parsed() {
+        for url in ["http://127.0.0.1:9000", "http://127.0.0.1:9001"] {
+            for line in [super::show_line(url), super::send_line(url, "my.toml".as_ref(), "shopify")] {
+                crate::command::Arguments::try_parse_from(line.split(' ')).unwrap();
+            }
+        }
+    }
+}
