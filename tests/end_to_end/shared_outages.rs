@@ -88,10 +88,11 @@ async fn first_success_after_an_outage_ends_all_waits() {
         (1, MINUTE, REFUSES, 10),
         (20, MINUTE, REFUSES, 40),
         (500, MINUTE, REFUSES, 75),
+        (1, 10 * MINUTE, REFUSES, 15),
         (20, 10 * MINUTE, REFUSES, 130),
-        (500, 10 * MINUTE, REFUSES, 165),
+        (100, 10 * MINUTE, REFUSES, 165),
         (20, 10 * MINUTE, HANGS, 65),
-        (100, 10 * MINUTE, HANGS, 100),
+        (60, 10 * MINUTE, HANGS, 100),
     ] {
         let world = TestWorld::new().with_sources(SOURCES);
         append_orders(&world, &["shop"], orders).await;
@@ -100,6 +101,7 @@ async fn first_success_after_an_outage_ends_all_waits() {
         work_until(&world, destination(move |now| now < back, answer, &starts), orders, back + 10 * MINUTE).await;
         let Recovery { first, rest } = recovery(&world, back, orders);
         let starts = starts.load(Relaxed);
+        println!("{orders} orders, down for {lasts:?}: {first:?}, then {rest:?}; {starts} starts");
         assert!(starts <= most, "{orders} orders, {:?}: {starts} starts during the outage", answer());
         // A probe that hangs lasts ten seconds, and is followed by a wait as long.
         let limit = if matches!(answer(), Outcome::Unanswered { .. }) { 30 * SECOND } else { 20 * SECOND };
@@ -120,45 +122,77 @@ async fn outages(world: &TestWorld) -> Vec<Row> {
     world.memory.query(&outage_range(10)).await.expect("memory answers").rows
 }
 
-/// Promise: sources that forward to one endpoint share its outage; other sources do not notice it.
+/// Tries all orders again, as `retry --all` does. Checks that no wait ends later than before.
+async fn retry_all(world: &TestWorld, orders: &[String]) {
+    let mut waits = Vec::new();
+    for order in orders {
+        let wait = world.state(order).await.retry_at.filter(|at| *at > world.env.now() + 5 * SECOND);
+        waits.extend(wait.map(|wait| (order, wait)));
+        world.operator().retry(&key(order)).await.expect("memory answers");
+    }
+    assert!(waits.len() >= orders.len() / 2, "{} orders wait", waits.len());
+    world.env.sleep(3 * SECOND).await;
+    for (order, wait) in waits {
+        let retry_at = world.state(order).await.retry_at;
+        assert!(retry_at <= Some(wait), "{order}: {wait:?}, {retry_at:?}");
+    }
+}
+
+/// Promise: sources that forward to one endpoint share its outage; other sources do not notice it. `retry --all`
+/// lengthens no wait.
 #[tokio::test(start_paused = true)]
 async fn sources_of_one_endpoint_share_its_outage() {
-    let shared = ["a", "b", "c", "d", "e"].map(|name| forwarding(name, "https://example.com/"));
-    let world = TestWorld::new().with_sources(&(shared.concat() + source!("well")));
-    append_orders(&world, &["a", "b", "c", "d", "e"], 20).await;
-    let starts = Arc::default();
-    let back = world.env.monotonic() + 10 * MINUTE;
-    let shared = destination(move |now| now < back, REFUSES, &starts);
-    let handler = Scripted(move |delivery: &Delivery, context: &Context| {
-        let shared = shared.clone();
-        let (delivery, context) = (delivery.clone(), context.clone());
-        async move {
-            match delivery.source().as_str() {
-                "well" => Ok(Outcome::Done),
-                _ => shared.handle(&delivery, &context).await,
+    const SHARED: [&str; 5] = ["a", "b", "c", "d", "e"];
+    let documents = SHARED.map(|name| forwarding(name, "https://example.com/")).concat() + source!("well");
+    for (orders, lasts, most) in [(20, 10 * MINUTE, 130), (500, MINUTE, 75)] {
+        let world = TestWorld::new().with_sources(&documents);
+        append_orders(&world, &SHARED, orders).await;
+        let starts = Arc::default();
+        let back = world.env.monotonic() + lasts;
+        let shared = destination(move |now| now < back, REFUSES, &starts);
+        let handler = Scripted(move |delivery: &Delivery, context: &Context| {
+            let shared = shared.clone();
+            let (delivery, context) = (delivery.clone(), context.clone());
+            async move {
+                match delivery.source().as_str() {
+                    "well" => Ok(Outcome::Done),
+                    _ => shared.handle(&delivery, &context).await,
+                }
             }
+        });
+        let well = lasts.as_secs() as usize / 6;
+        let mut sent = BTreeMap::new();
+        let others = async {
+            for number in 0..well {
+                let id = format!("well-{number}");
+                world.append_from("well", &format!("well/{number}"), &id).await;
+                sent.insert(id, world.env.monotonic());
+                world.env.sleep(6 * SECOND).await;
+            }
+        };
+        let retries = async {
+            world.env.sleep(lasts / 3).await;
+            let all: Vec<_> = (0..orders).map(|order| format!("{}/{order}", SHARED[order % SHARED.len()])).collect();
+            retry_all(&world, &all).await;
+        };
+        tokio::join!(others, retries, work_until(&world, handler, orders + well, back + 10 * MINUTE));
+        let runs = world.journal.runs();
+        let (others, shared): (Vec<_>, Vec<_>) = runs.iter().partition(|run| run.delivery_id.starts_with("well"));
+        for run in others {
+            assert!(run.started - sent[&run.delivery_id] <= SECOND, "{run:?}");
         }
-    });
-    let mut sent = BTreeMap::new();
-    let others = async {
-        for number in 0..100 {
-            let id = format!("well-{number}");
-            world.append_from("well", &format!("well/{number}"), &id).await;
-            sent.insert(id, world.env.monotonic());
-            world.env.sleep(6 * SECOND).await;
-        }
-    };
-    tokio::join!(others, work_until(&world, handler, 120, back + 10 * MINUTE));
-    let runs = world.journal.runs();
-    for run in runs.iter().filter(|run| run.delivery_id.starts_with("well")) {
-        assert!(run.started - sent[&run.delivery_id] <= SECOND, "{run:?}");
+        let ended: Vec<_> = shared.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| run.ended).collect();
+        let (first, last) = (*ended.iter().min().expect("some"), *ended.iter().max().expect("some"));
+        let starts = starts.load(Relaxed);
+        println!(
+            "{orders} orders of five sources, down for {lasts:?}: {:?}, then {:?}; {starts} starts",
+            first - back,
+            last - first
+        );
+        assert!((ended.len(), last - first <= 10 * SECOND) == (orders, true), "{orders} orders: {ended:?}");
+        assert!(starts <= most, "{orders} orders: {starts} starts of five sources");
+        assert_eq!(outages(&world).await.len(), 1);
     }
-    let rest = runs.iter().filter(|run| run.ending == RunEnd::Applied && !run.delivery_id.starts_with("well"));
-    let ended: Vec<_> = rest.map(|run| run.ended).collect();
-    let (first, last) = (*ended.iter().min().expect("some"), *ended.iter().max().expect("some"));
-    assert!((ended.len(), last - first <= 10 * SECOND) == (20, true), "{ended:?}");
-    assert!(starts.load(Relaxed) <= 130, "{starts:?} starts of five sources");
-    assert_eq!(outages(&world).await.len(), 1);
 }
 
 /// Counts the requests for rows of outages.

@@ -1,6 +1,7 @@
 //! A queue in memory.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -68,7 +69,8 @@ pub struct MemoryQueue {
 
 #[derive(Debug, Default)]
 struct Messages {
-    waiting: Vec<MemoryMessage>,
+    /// By due time and number.
+    waiting: BTreeMap<(Duration, u64), MemoryMessage>,
     in_flight: Vec<MemoryMessage>,
     /// The number of messages that a receiver is processing.
     at_work: usize,
@@ -76,16 +78,20 @@ struct Messages {
 
 impl Messages {
     fn next_due(&self) -> Option<Duration> {
-        self.waiting.iter().chain(&self.in_flight).map(|message| message.due).min()
+        let waiting = self.waiting.first_key_value().map(|((due, _), _)| *due);
+        self.in_flight.iter().map(|message| message.due).chain(waiting).min()
     }
 
     fn receive(&mut self, now: Duration) -> Option<MemoryMessage> {
-        let all = self.waiting.iter().chain(&self.in_flight).enumerate();
-        let due = all.filter(|(_, message)| message.due <= now);
-        let (index, _) = due.min_by_key(|(_, message)| (message.due, message.number))?;
-        let mut message = match index.checked_sub(self.waiting.len()) {
-            None => self.waiting.swap_remove(index),
-            Some(index) => self.in_flight.swap_remove(index),
+        let waiting = self.waiting.first_key_value().map(|(key, _)| *key);
+        let in_flight = self.in_flight.iter().map(|message| (message.due, message.number)).enumerate();
+        let in_flight = in_flight.min_by_key(|(_, key)| *key);
+        let mut message = match (waiting, in_flight) {
+            (Some(key), other) if key.0 <= now && other.is_none_or(|(_, other)| key < other) => {
+                self.waiting.remove(&key)?
+            }
+            (_, Some((index, (due, _)))) if due <= now => self.in_flight.swap_remove(index),
+            _ => return None,
         };
         message.times += 1;
         message.due = now + LONGEST_VISIBILITY;
@@ -123,9 +129,9 @@ impl MemoryQueue {
     /// Returns, for each message that is not in flight, the time until it is due, in the order of sending.
     pub fn delays(&self) -> Vec<Duration> {
         let now = self.env.monotonic();
-        let mut waiting = self.state().waiting.clone();
-        waiting.sort_by_key(|message| message.number);
-        waiting.into_iter().map(|message| message.due.saturating_sub(now)).collect()
+        let mut waiting: Vec<_> = self.state().waiting.keys().copied().collect();
+        waiting.sort_by_key(|(_, number)| *number);
+        waiting.into_iter().map(|(due, _)| due.saturating_sub(now)).collect()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -141,7 +147,9 @@ impl MemoryQueue {
     }
 
     pub fn take_any(&self) -> Option<queue::Message> {
-        self.state().waiting.pop().map(|message| message.content)
+        let mut state = self.state();
+        let newest = state.waiting.keys().max_by_key(|(_, number)| *number).copied()?;
+        state.waiting.remove(&newest).map(|message| message.content)
     }
 
     pub fn clear(&self) {
@@ -210,7 +218,7 @@ impl Queue for MemoryQueue {
         assert!(number < MOST_WAKE_UPS, "the run goes round in circles");
         let due = self.env.monotonic() + Duration::from_secs(queue::delay_seconds(delay));
         let message = MemoryMessage { content: message.clone(), times: 0, sent: self.env.now(), due, number };
-        self.state().waiting.push(message);
+        self.state().waiting.insert((due, number), message);
         self.changed.send_replace(());
         Box::pin(ready(Ok(())))
     }
