@@ -19,7 +19,7 @@ use webhook_serializer::{
     protocol::{
         alert::AlertsRow,
         format::FORMAT,
-        keys::alerts_row,
+        keys::{alerts_row, outage_row},
         waits::{SourceTag, WaitClass, Waits},
     },
     sources::{LiveSources, Sources},
@@ -129,11 +129,20 @@ impl Watched {
 
     /// Writes the row of an order that is blocked.
     async fn block(&self, order: &str, error: &str) {
-        let waits = Waits { class: WaitClass::Blocked, source: SourceTag::of(&SourceName::parse("shop").unwrap()) };
+        self.trouble(order, WaitClass::Blocked, |row| row.with(a::BLOCKED, "attempts").with(a::LAST_ERROR, error))
+            .await;
+    }
+
+    /// Writes the row of an order in trouble, with the attributes that `change` adds.
+    async fn trouble(&self, order: &str, class: WaitClass, change: impl Fn(Row) -> Row) {
+        let waits = Waits { class, source: SourceTag::of(&SourceName::parse("shop").unwrap()) };
         let row = entity_row(&key(order)).to_row().with(a::VERSION, FORMAT).with(a::TAIL, 2_u32).with(a::HEAD, 1_u32);
         let row = row.with(a::TOKEN, 1_u32).with(a::PENDING_SINCE, self.world.env.now().as_millis());
-        let row = row.with(a::BLOCKED, "attempts").with(a::LAST_ERROR, error).with(a::WAITS, waits.to_stored());
-        let put = Write { key: entity_row(&key(order)), condition: Condition::Always, action: Action::Put(row) };
+        self.put(entity_row(&key(order)), change(row.with(a::WAITS, waits.to_stored()))).await;
+    }
+
+    async fn put(&self, key: Key, row: Row) {
+        let put = Write { key, condition: Condition::Always, action: Action::Put(row) };
         self.world.memory.write(&put).await.expect("memory answers");
     }
 
@@ -326,6 +335,33 @@ async fn two_schedulers_at_once_send_the_same_id() {
     watched.looks(2).await;
     let ids: BTreeSet<String> = receiver.received().iter().map(Received::id).collect();
     assert_eq!(ids.len(), 1);
+}
+
+#[tokio::test]
+async fn order_counts_once_without_its_key_and_quiet_looks_write_nothing() {
+    let receiver = Receiver::start().await;
+    let watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let now = watched.world.env.now().as_millis();
+    let on_hold = |row: Row| row.with(a::HOLD, now).with(a::LAST_ERROR, "no");
+    watched.trouble("shop/order/1", WaitClass::Blocked, |row| on_hold(row).with(a::BLOCKED, "attempts")).await;
+    watched.trouble("shop/order/2", WaitClass::Failed, on_hold).await;
+    watched.trouble("shop/order/3", WaitClass::Unavailable, |row| row.with(a::LAST_ERROR, "503")).await;
+    let sources = watched.sources.current();
+    let key = outage_row(sources.get("shop").expect("it is there").destination().id());
+    let outage = key.to_row().with(a::VERSION, FORMAT).with(a::DESTINATION, "the shop").with(a::DOWN_SINCE, now);
+    let outage = outage.with(a::ERROR, "503").with(a::NONCE, "n").with(a::DUE, now);
+    watched.put(key, outage).await;
+    watched.looks(3).await;
+    let text = slack(&receiver.only().json());
+    assert!(text.contains("3 orders or deliveries are in trouble"), "{text}");
+    for part in ["\nthe shop is down since ", ". 1 order waits.", "\n1 blocked order of shop", "\n1 order on hold"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("shop/order") && !text.contains("503"), "{text}");
+    let before = watched.world.memory.get(&alerts_row()).await.expect("memory answers");
+    watched.looks(2).await;
+    let after = watched.world.memory.get(&alerts_row()).await.expect("memory answers");
+    assert_eq!(after, before, "nothing has changed");
 }
 
 /// Promise: thousands of orders in trouble give one alert of limited size.
