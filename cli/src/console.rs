@@ -1,6 +1,7 @@
 //! Shows and operates a deployment in the browser. The server listens on 127.0.0.1 or the
 //! address in `--listen`, and uses the command's AWS credentials.
 
+mod budget;
 mod bulk;
 mod frame;
 mod guard;
@@ -15,16 +16,18 @@ use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use tokio::task::AbortHandle;
-use webhook_serializer::{engine::store::Store, operator::Operator, time::Env};
+use webhook_serializer::{aws::meter::Meter, engine::store::Store, operator::Operator, time::Env};
 
 use crate::{
     local::{bind, reached_at},
     view::recording::EventRecorder,
 };
+use budget::Budget;
 use bulk::Works;
 use guard::Access;
 use reading::SharedReadings;
@@ -39,10 +42,20 @@ pub struct Watched {
     pub option: String,
     /// Whether the engines run on this machine, where reading costs nothing.
     pub is_local: bool,
+    /// The connection for pages that refresh by themselves. `None` on this machine, where reading costs nothing.
+    pub refreshes: Option<MeteredConnection>,
     pub name: String,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
     pub by: String,
+}
+
+/// A connection of its own, whose reads the meter counts.
+#[derive(Debug, Clone)]
+pub struct MeteredConnection {
+    pub operator: Operator,
+    pub store: Store,
+    pub meter: Arc<Meter>,
 }
 
 /// A running console. Dropping this value stops the server.
@@ -54,13 +67,15 @@ pub struct Console {
     task: AbortHandle,
 }
 
-#[derive(Debug)]
+/// What requests share. Opened and refreshed pages differ only in the connection in `watched`.
+#[derive(Debug, Clone)]
 struct Shared {
     watched: Watched,
-    access: Access,
-    readings: SharedReadings,
-    works: Works,
-    flashes: std::sync::Mutex<VecDeque<Flash>>,
+    access: Arc<Access>,
+    budget: Arc<Budget>,
+    readings: Arc<SharedReadings>,
+    works: Arc<Works>,
+    flashes: Arc<std::sync::Mutex<VecDeque<Flash>>>,
 }
 
 #[derive(Debug, Clone)]
@@ -90,14 +105,16 @@ impl Console {
         let address = reached_at(listener.local_addr()?);
         let access = Access::new(address.port()).context("no random token could be drawn")?;
         let url = access.url();
-        let shared = Arc::new(Shared {
+        let budget = Budget::new(watched.refreshes.as_ref().map(|refreshes| refreshes.meter.clone()));
+        let shared = Shared {
             watched,
-            access,
-            readings: SharedReadings::default(),
-            works: Works::default(),
-            flashes: std::sync::Mutex::default(),
-        });
-        let router = pages::router(shared);
+            access: Arc::new(access),
+            budget: Arc::new(budget),
+            readings: Arc::default(),
+            works: Arc::default(),
+            flashes: Arc::default(),
+        };
+        let router = pages::router(&shared);
         let task = tokio::spawn(async move { axum::serve(listener, router).await }).abort_handle();
         Ok(Self { address, url, task })
     }
@@ -111,6 +128,20 @@ impl Drop for Console {
 }
 
 impl Shared {
+    fn with_metered_connection(&self) -> Self {
+        let mut shared = self.clone();
+        if let Some(MeteredConnection { operator, store, .. }) = &self.watched.refreshes {
+            shared.watched.operator = operator.clone();
+            shared.watched.store = store.clone();
+        }
+        shared
+    }
+
+    /// The time between two refreshes of a page.
+    fn again(&self) -> Duration {
+        if self.watched.refreshes.is_none() { Duration::from_secs(1) } else { Duration::from_secs(5) }
+    }
+
     fn flash(&self, sentence: String, is_good: bool) -> String {
         let id = self.watched.env.nonce().as_str().to_owned();
         let mut flashes = self.flashes.lock().expect("no one panics while holding this");

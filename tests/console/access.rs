@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use serializer::local::sender::{HttpAnswer, Sender};
+use serializer::{
+    console::Console,
+    local::sender::{HttpAnswer, Sender},
+};
 use tests::shop::Shop;
 
 /// Exchanges the token for a cookie.
-async fn cookie(shop: &Shop) -> String {
-    let address = shop.console.address;
-    let path = shop.console.url.split_once(&address.to_string()).expect("its own address").1;
+pub async fn cookie(console: &Console) -> String {
+    let address = console.address;
+    let path = console.url.split_once(&address.to_string()).expect("its own address").1;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    let answer = exchange(shop, &request).await;
+    let answer = exchange(console, &request).await;
     assert!(answer.starts_with("HTTP/1.1 303") && answer.contains("\r\nlocation: /\r\n"), "{answer}");
     let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
     for needed in ["HttpOnly", "SameSite=Strict", "Path=/"] {
@@ -20,9 +23,9 @@ async fn cookie(shop: &Shop) -> String {
 }
 
 /// Sends raw bytes and returns the response.
-async fn exchange(shop: &Shop, request: &str) -> String {
+async fn exchange(console: &Console, request: &str) -> String {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let mut stream = tokio::net::TcpStream::connect(shop.console.address).await.expect("it listens");
+    let mut stream = tokio::net::TcpStream::connect(console.address).await.expect("it listens");
     stream.write_all(request.as_bytes()).await.expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("it answers");
@@ -39,12 +42,20 @@ async fn request(shop: &Shop, method: &str, path: &str, headers: &[(&str, &str)]
 #[tokio::test(flavor = "multi_thread")]
 async fn console_refuses_requests_without_its_token_or_of_foreign_hosts() {
     let shop = Shop::open(Duration::ZERO).await;
-    let cookie = cookie(&shop).await;
+    let cookie = cookie(&shop.console).await;
     let own = format!("http://{}", shop.console.address);
     let known = ("cookie", cookie.as_str());
-    for path in
-        ["/", "/lanes", "/live", "/order?key=shopify/order/1004", "/console.js", "/console.css", "/?token=guess"]
-    {
+    for path in [
+        "/",
+        "/lanes",
+        "/live",
+        "/refresh",
+        "/refresh/order?key=shopify/order/1004",
+        "/order?key=shopify/order/1004",
+        "/console.js",
+        "/console.css",
+        "/?token=guess",
+    ] {
         assert_eq!(request(&shop, "GET", path, &[], "").await.status, 403, "{path}");
         let foreign = request(&shop, "GET", path, &[known, ("host", "rebound.example")], "").await;
         assert_eq!(foreign.status, 421, "{path}");
@@ -78,12 +89,12 @@ async fn console_refuses_requests_without_its_token_or_of_foreign_hosts() {
 #[tokio::test(flavor = "multi_thread")]
 async fn responses_forbid_inline_scripts_frames_and_caching() {
     let shop = Shop::open(Duration::ZERO).await;
-    let cookie = cookie(&shop).await;
+    let cookie = cookie(&shop.console).await;
     let address = shop.console.address;
     for path in ["/", "/lanes", "/console.js", "/nowhere"] {
         let request =
             format!("GET {path} HTTP/1.1\r\nhost: {address}\r\ncookie: {cookie}\r\nconnection: close\r\n\r\n");
-        let answer = exchange(&shop, &request).await;
+        let answer = exchange(&shop.console, &request).await;
         for header in [
             "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self';",
             "frame-ancestors 'none'",
@@ -102,7 +113,7 @@ async fn responses_forbid_inline_scripts_frames_and_caching() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_console_request_gets_an_explanation() {
     let shop = Shop::open(Duration::ZERO).await;
-    let cookie = cookie(&shop).await;
+    let cookie = cookie(&shop.console).await;
     let known = ("cookie", cookie.as_str());
     shop.send(1001, &serializer::local::samples::STRIPE[..1]).await;
     for (path, said) in [
@@ -170,7 +181,7 @@ async fn invalid_console_request_gets_an_explanation() {
 #[tokio::test(flavor = "multi_thread")]
 async fn refused_form_keeps_the_typed_values() {
     let shop = Shop::open(Duration::ZERO).await;
-    let cookie = cookie(&shop).await;
+    let cookie = cookie(&shop.console).await;
     shop.send(1004, &serializer::local::samples::SHOPIFY[..2]).await;
     shop.until_parked("shopify/order/1004").await;
     let own = format!("http://{}", shop.console.address);
@@ -200,7 +211,7 @@ async fn refused_form_keeps_the_typed_values() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_runbook_link_opens_a_page() {
     let shop = Shop::open(Duration::ZERO).await;
-    let cookie = cookie(&shop).await;
+    let cookie = cookie(&shop.console).await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runbooks");
     let mut pages = 0;
     for page in std::fs::read_dir(folder).expect("runbooks").map(|page| page.expect("a page").path()) {

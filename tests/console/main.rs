@@ -4,6 +4,7 @@ mod access;
 mod actions;
 mod lanes;
 mod layout;
+mod refresh;
 
 use tests::{browser::Browser, not_run::not_run};
 

@@ -74,7 +74,11 @@ impl LocalDeployment {
     }
 
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker, .. } = self.local.engines.connect(&self.env, None);
+        self.operator_over(self.local.engines.connect(&self.env, None))
+    }
+
+    /// Creates an operator with a connection of its own.
+    pub fn operator_over(&self, Parts { store, waker, .. }: Parts) -> Operator {
         let retention = DrainSettings::default().retention;
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(TracingLog));
         Operator::new(store, waker, inbox, retention)

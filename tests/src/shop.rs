@@ -7,7 +7,7 @@ use std::sync::{
 use std::time::Duration;
 
 use serializer::{
-    console::{Console, Watched},
+    console::{Console, MeteredConnection, Watched},
     local::{
         LOOPBACK,
         samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
@@ -15,7 +15,7 @@ use serializer::{
     view::recording::{EventKind, EventRecorder, RecordedEvent},
 };
 use webhook_serializer::{
-    aws::Parts,
+    aws::{Parts, meter::Meter},
     handler::{Context, Handler, HandlerError, Outcome},
     protocol::{
         delivery::Delivery,
@@ -173,18 +173,32 @@ impl Shop {
 }
 
 pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Console {
+    Console::start(watched(deployment, story), LOOPBACK, Some(0)).await.expect("it starts")
+}
+
+/// Opens a console as on a stack, where reading has a price. Returns also the meter of what its refreshes read.
+pub async fn metered_console(deployment: &LocalDeployment) -> (Console, Arc<Meter>) {
+    let meter = Arc::new(Meter::default());
+    let parts = deployment.local.engines.connect(&deployment.env, Some(meter.clone()));
+    let store = parts.store.clone();
+    let refreshes = MeteredConnection { operator: deployment.operator_over(parts), store, meter: meter.clone() };
+    let watched = Watched { is_local: false, refreshes: Some(refreshes), ..watched(deployment, None) };
+    (Console::start(watched, LOOPBACK, Some(0)).await.expect("it starts"), meter)
+}
+
+fn watched(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Watched {
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
-    let watched = Watched {
+    Watched {
         operator: deployment.operator(),
         store,
         env: deployment.env.clone(),
         option: " --local".to_owned(),
         is_local: true,
+        refreshes: None,
         name: "the local run at http://127.0.0.1:9000".to_owned(),
         story,
         by: "ada".to_owned(),
-    };
-    Console::start(watched, LOOPBACK, Some(0)).await.expect("it starts")
+    }
 }
 
 /// Writes the rows of `orders` orders, `shopify/order/{number}` from 100000 on. Each has twelve settled

@@ -8,6 +8,7 @@ use aws_credential_types::provider::ProvideCredentials;
 use clap::Args;
 use console::style;
 use serializer::{
+    console::MeteredConnection,
     local::sender::Sender,
     output::{LOCAL, command_line, local_of_environment, local_option, quoted},
     say,
@@ -15,7 +16,7 @@ use serializer::{
     view::{order_status::NextCommand, position::Named},
 };
 use webhook_serializer::{
-    aws::{Account, Parts, bundle, endpoints::Variant},
+    aws::{Account, Parts, bundle, endpoints::Variant, meter::Meter},
     config::{Environment, StoreConfig, parked_retention},
     engine::append::Inbox,
     operator::Operator,
@@ -273,7 +274,18 @@ impl Deployment {
     }
 
     pub fn operator(&self) -> Operator {
-        let Parts { store, waker, .. } = self.parts.clone();
+        self.operator_over(self.parts.clone())
+    }
+
+    /// Connects again, and counts what this connection reads.
+    pub fn metered(&self) -> MeteredConnection {
+        let meter = Arc::new(Meter::default());
+        let parts = Parts::connect(&self.account, &self.config, &self.env, Some(meter.clone()));
+        let store = parts.store.clone();
+        MeteredConnection { operator: self.operator_over(parts), store, meter }
+    }
+
+    fn operator_over(&self, Parts { store, waker, .. }: Parts) -> Operator {
         let inbox = Inbox::new(store.clone(), waker.clone(), self.retention, Arc::new(TracingLog));
         let operator = Operator::new(store, waker, inbox, self.retention).parked_for(self.config.parked_retention);
         if self.is_local { operator.in_one_part() } else { operator }

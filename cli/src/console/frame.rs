@@ -1,7 +1,7 @@
 //! The frame around each page: navigation, search and notices. Also elements that pages share, such as badges and
 //! times.
 
-use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc};
+use std::{collections::HashMap, convert::Infallible, str::FromStr, sync::Arc, time::Duration};
 
 use axum::{
     extract::{FromRequestParts, Query},
@@ -54,13 +54,23 @@ pub(super) enum Tab {
 pub(super) struct PageFrame<'a> {
     pub(super) title: &'a str,
     pub(super) tab: Tab,
-    /// The number of seconds after which the browser reloads the page.
-    pub(super) refresh: Option<u32>,
+    read_at: Option<Timestamp>,
+    again: Option<Duration>,
 }
 
 impl<'a> PageFrame<'a> {
     pub(super) fn new(title: &'a str, tab: Tab) -> Self {
-        Self { title, tab, refresh: None }
+        Self { title, tab, read_at: None, again: None }
+    }
+
+    /// Says when the data of the page was read. The page shows its age once it is old.
+    pub(super) fn read_at(self, at: Timestamp) -> Self {
+        Self { read_at: Some(at), ..self }
+    }
+
+    /// Lets the page refresh after this time, and so on.
+    pub(super) fn again(self, after: Duration) -> Self {
+        Self { again: Some(after), ..self }
     }
 
     pub(super) fn around(&self, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
@@ -71,13 +81,14 @@ impl<'a> PageFrame<'a> {
         let link = |tab: Tab, path: &str, name: &str| {
             html! { a href=(path) aria-current=[(self.tab == tab).then_some("page")] { (name) } }
         };
+        let age = self.read_at.map(|at| shared.watched.env.now().since(at).as_millis());
+        let again = self.again.map(|after| after.as_millis());
         let page = html! {
             (DOCTYPE)
             html lang="en" data-theme=[request.theme] {
                 head {
                     meta charset="utf-8";
                     meta name="viewport" content="width=device-width, initial-scale=1";
-                    @if let Some(seconds) = self.refresh { meta http-equiv="refresh" content=(seconds); }
                     title { (self.title) " · serializer" }
                     link rel="icon" href="/console.svg" type="image/svg+xml";
                     link rel="stylesheet" href="/console.css";
@@ -101,10 +112,14 @@ impl<'a> PageFrame<'a> {
                         button #keys .plain type="button" hidden aria-haspopup="dialog" { "?" span.hidden { " Keys" } }
                     }
                     main #main tabindex="-1" {
+                        p #stale .stale hidden {}
+                        @if let Some(read_at) = self.read_at {
+                            noscript { p.stale { "Without JavaScript, this page does not refresh. It was read at " (read_at) " (UTC)." } }
+                        }
                         @if let Some(flash) = &request.flash {
                             p.flash.bad[!flash.is_good] role="status" { (timed(&flash.sentence)) }
                         }
-                        (body)
+                        div #live data-age=[age] data-again=[again] { (body) }
                     }
                     footer { p { (shared.watched.name) } }
                     div #announcements .hidden aria-live="polite" {}
@@ -226,10 +241,10 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-pub(super) fn read(reading: &StoreReading, now: Timestamp, whole: &str) -> Markup {
+pub(super) fn read(reading: &StoreReading, whole: &str) -> Markup {
     html! {
         p.read {
-            "Read " (duration(now.since(reading.at))) " ago, for about " (count(reading.units, "read unit", "read units")) "."
+            "Read at " (at(reading.at)) ", for about " (count(reading.units, "read unit", "read units")) "."
         }
         @if let Some(reason) = &reading.no_index {
             p.notice { (reason) ". Until then, the console reads the tables." }

@@ -313,6 +313,11 @@ fn matches(lane: &Value, filter: &str) -> bool {
 /// Waits for a reading that is newer than `sent`, and returns the reading.
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
+        // The page's first lanes are what somebody opened, all later ones are refreshes.
+        let _turn = match sent {
+            Some(_) => Some(shared.budget.turn(&shared.watched.env).await),
+            None => None,
+        };
         let statuses = shared.readings.statuses(&shared.watched, ReadingDepth::Free).await?;
         if *sent != Some(statuses.orders.at) {
             *sent = Some(statuses.orders.at);

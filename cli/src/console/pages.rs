@@ -20,7 +20,13 @@ use axum::{
 };
 use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
-use super::{Shared, frame::PageRequest, guard, live, problem::Problem};
+use super::{
+    Shared, budget,
+    frame::{PageFrame, PageRequest, Tab},
+    guard, live,
+    problem::Problem,
+    reading::{ReadingDepth, StoreReading},
+};
 use crate::view::{position::Named, similar};
 
 const STYLE: &str = include_str!("assets/console.css");
@@ -29,19 +35,20 @@ const ICON: &str = include_str!("assets/console.svg");
 
 type Shown = Result<Response, Problem>;
 
-pub(super) fn router(shared: Arc<Shared>) -> Router {
+pub(super) fn router(shared: &Shared) -> Router {
+    let refreshing = Arc::new(shared.with_metered_connection());
+    let shared = Arc::new(shared.clone());
+    let within_budget = middleware::from_fn_with_state(refreshing.clone(), budget::within_budget);
+    let live = Router::new().route("/live", get(live::stream)).with_state(refreshing.clone());
     Router::new()
-        .route("/", get(now::page))
-        .route("/group", get(now::group))
+        .merge(refreshable())
+        .merge(live)
+        .nest("/refresh", refreshable().layer(within_budget).with_state(refreshing))
         .route("/redrive", get(act::confirm).post(act::begin))
-        .route("/work", get(act::work).post(act::stop))
+        .route("/work", post(act::stop))
         .route("/lanes", get(lanes::page))
-        .route("/live", get(live::stream))
-        .route("/search", get(search::page))
-        .route("/order", get(order::page))
-        .route("/delivery", get(delivery::page).post(delivery::unredacted))
+        .route("/delivery", post(delivery::unredacted))
         .route("/act/{action}", post(act::one))
-        .route("/figures", get(figures::page))
         .route("/console.css", get(|| asset("text/css; charset=utf-8", STYLE)))
         .route("/console.js", get(|| asset("text/javascript; charset=utf-8", SCRIPT)))
         .route("/console.svg", get(|| asset("image/svg+xml", ICON)))
@@ -51,8 +58,32 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
+/// The pages that refresh by themselves.
+fn refreshable() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/", get(now::page))
+        .route("/group", get(now::group))
+        .route("/work", get(act::work))
+        .route("/search", get(search::page))
+        .route("/order", get(order::page))
+        .route("/delivery", get(delivery::page))
+        .route("/figures", get(figures::page))
+}
+
 async fn asset(kind: &'static str, text: &'static str) -> Response {
     ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// The frame of a page that shows `reading`. A complete reading may cost too much to be repeated without being asked.
+fn page_of<'a>(
+    title: &'a str,
+    tab: Tab,
+    shared: &Shared,
+    reading: &StoreReading,
+    depth: ReadingDepth,
+) -> PageFrame<'a> {
+    let page = PageFrame::new(title, tab).read_at(reading.at);
+    if depth == ReadingDepth::Free { page.again(shared.again()) } else { page }
 }
 
 async fn not_found(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {

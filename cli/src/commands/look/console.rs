@@ -63,6 +63,7 @@ fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
         env: deployment.env.clone(),
         option: deployment.option.clone(),
         is_local: deployment.is_local(),
+        refreshes: (!deployment.is_local()).then(|| deployment.metered()),
         name,
         story: None,
         by,

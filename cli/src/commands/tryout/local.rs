@@ -407,7 +407,8 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let option = local_option(&url);
     let name = format!("the local run at {url}");
     let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-    Watched { operator, store, env: Env::system(), option, is_local: true, name, story: Some(story), by }
+    let (env, is_local, refreshes) = (Env::system(), true, None);
+    Watched { operator, store, env, option, is_local, refreshes, name, story: Some(story), by }
 }
 
 #[cfg(test)]

@@ -79,31 +79,127 @@ let localise;
   localise(document);
 }
 
-/* an order whose state changes by itself: its parts are read again, except a form in use */
+/* age: a page that is old, or that cannot refresh, says so in large */
+const state = {
+  readAt: Infinity, // the time of the data, by the browser's clock
+  problem: null, // why the last refresh failed
+  reason: "", // why the page does not refresh, if nothing failed
+};
 {
-  const parts = () => [...document.querySelectorAll("[data-live]")];
-  const exchange = (old, part) => {
-    if (old.querySelector("details[open] form")) return;
-    const focused = old.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-    const open = [...old.querySelectorAll("details")].map((details) => details.open);
-    old.replaceWith(part);
-    localise(part);
-    nameCells(part);
-    [...part.querySelectorAll("details")].forEach((details, at) => {
-      details.open = open[at] ?? false;
-    });
-    if (focused) [...part.querySelectorAll("a")].find((link) => link.getAttribute("href") === focused)?.focus();
+  const OLD = 90_000;
+  const stale = find("stale");
+  const UNITS = [[1000, "s"], [60_000, "min"], [3_600_000, "h"], [86_400_000, "d"]];
+  const duration = (millis) => {
+    const [length, name] = UNITS.findLast(([length]) => millis >= length * 1.5) ?? UNITS[0];
+    return `${Math.max(0, Math.round(millis / length))} ${name}`;
   };
-  const again = async () => {
-    const wait = parts()[0]?.dataset.again;
-    if (wait === undefined) return;
-    await new Promise((done) => setTimeout(done, Number(wait)));
-    const page = document.hidden ? null : await fetch(location.href).then((answer) => answer.text()).catch(() => null);
-    const read = new DOMParser().parseFromString(page ?? "", "text/html").querySelectorAll("[data-live]");
-    if (read.length === parts().length) parts().forEach((old, at) => exchange(old, read[at]));
-    again();
+  state.show = () => {
+    const age = Date.now() - state.readAt;
+    const isOld = state.problem !== null || age > OLD;
+    if (isOld && stale.hidden) find("announcements").textContent = state.problem ?? "This page is old.";
+    stale.hidden = !isOld;
+    if (!isOld) return;
+    const old = Number.isFinite(age) ? `This page is ${duration(age)} old.` : "";
+    stale.textContent = `${old} ${state.problem ?? state.reason}`.trim();
   };
-  again();
+  setInterval(state.show, 1000);
+}
+const UNANSWERED = "The console does not answer. Check that it still runs.";
+
+/* refreshing: the page is read again and changed in place, while it is visible */
+{
+  const live = find("live");
+  const page = live.dataset; // age, again: in milliseconds; without `again`, the page does not refresh
+  let next = 0;
+  let isBusy = false;
+  let isLeaving = false;
+  const isUsed = (node) => Boolean(node.querySelector?.("details[open] form"));
+  const isSelected = () => !getSelection().isCollapsed && getSelection().containsNode(live, true);
+  const keyOf = (node) => {
+    if (node.nodeName === "TR") return node.querySelector("a[data-row]")?.getAttribute("href") ?? "";
+    return node.id || node.dataset?.key || "";
+  };
+  // What stays is kept as it is, and with it focus, scrolling and what a person has opened.
+  const change = (old, wanted) => {
+    if (old.matches(".act") && isUsed(old)) return;
+    for (const { name } of [...old.attributes]) if (name !== "open" && !wanted.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of wanted.attributes) if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const keyed = new Map([...old.children].filter(keyOf).map((child) => [keyOf(child), child]));
+    const stays = new Set([...wanted.children].map(keyOf));
+    let at = old.firstChild;
+    const drop = () => {
+      const gone = at;
+      at = at.nextSibling;
+      if (!isUsed(gone)) gone.remove();
+    };
+    for (const child of [...wanted.childNodes]) {
+      while (at && keyOf(at) && !stays.has(keyOf(at))) drop();
+      const found = keyOf(child) ? keyed.get(keyOf(child)) : at;
+      keyed.delete(keyOf(child));
+      if (!found || found.nodeName !== child.nodeName || keyOf(found) !== keyOf(child)) {
+        old.insertBefore(document.importNode(child, true), at);
+        continue;
+      }
+      if (found === at) at = at.nextSibling;
+      else old.insertBefore(found, at);
+      if (found.nodeType === Node.ELEMENT_NODE) change(found, child);
+      else if (found.data !== child.data) found.data = child.data;
+    }
+    while (at) drop();
+  };
+  const take = (read) => {
+    const wanted = read.getElementById("live");
+    localise(wanted);
+    nameCells(wanted);
+    const focused = document.activeElement;
+    change(live, wanted);
+    if (focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
+    document.title = read.title;
+  };
+  const dated = () => {
+    state.readAt = page.age === undefined ? Infinity : Date.now() - Number(page.age);
+  };
+  const refresh = async () => {
+    const path = location.pathname === "/" ? "" : location.pathname;
+    const answer = await fetch(`/refresh${path}${location.search}`, { redirect: "manual", signal: AbortSignal.timeout(30_000) });
+    if (answer.type === "opaqueredirect") return location.reload();
+    next = Date.now() + Math.max(Number(page.again), 1000 * Number(answer.headers.get("retry-after") ?? 0));
+    const text = await answer.text();
+    if (isLeaving || answer.status === 204) return null;
+    const read = new DOMParser().parseFromString(text, "text/html");
+    if (!answer.ok) return `It cannot be refreshed: ${read.querySelector("h1")?.textContent ?? answer.status}.`;
+    take(read);
+    dated();
+    return null;
+  };
+  const tick = async () => {
+    if (page.again === undefined || isBusy || isLeaving || document.hidden || Date.now() < next) return;
+    state.reason = isSelected() ? "It refreshes once no text in it is selected." : "The console reads 20 read units a second at most.";
+    if (isSelected()) return;
+    isBusy = true;
+    const problem = await refresh().catch(() => UNANSWERED);
+    if (problem === UNANSWERED) next = Date.now() + Number(page.again);
+    isBusy = false;
+    if (!isLeaving) state.problem = problem ?? null;
+    state.show();
+  };
+  addEventListener("submit", ({ target: form }) => {
+    isLeaving = form.method === "post";
+  });
+  addEventListener("pagehide", () => {
+    isLeaving = true;
+  });
+  addEventListener("pageshow", () => {
+    isLeaving = false;
+  });
+  document.addEventListener("visibilitychange", () => {
+    state.show();
+    tick();
+  });
+  dated();
+  next = Date.now() + Number(page.again);
+  if (page.again === undefined) state.reason = "It does not refresh by itself.";
+  setInterval(tick, 250);
 }
 
 /* differences: closed on small screens */
@@ -251,11 +347,10 @@ if (lanes) {
   };
 
   const update = (news) => {
-    find("lost").hidden = news.problem === undefined;
-    if (news.problem !== undefined) {
-      find("lost").textContent = `The tables do not answer: ${news.problem}. Retrying.`;
-      return;
-    }
+    state.problem = news.problem === undefined ? null : `The tables do not answer: ${news.problem}.`;
+    if (state.problem === null) state.readAt = Date.now();
+    state.show();
+    if (state.problem !== null) return;
     clock = news.now - Date.now();
     base ||= news.now;
     if (news.order) {
@@ -301,21 +396,24 @@ if (lanes) {
     shift();
   };
 
-  const listen = () => {
+  const connect = () => {
     stream?.close();
+    if (document.hidden) return;
+    stream = new EventSource(`/live?filter=${encodeURIComponent(find("filter").value.trim())}`);
+    stream.onmessage = (event) => update(JSON.parse(event.data));
+    // A new connection sends the whole page again.
+    stream.onerror = () => {
+      state.problem = UNANSWERED;
+      state.show();
+    };
+  };
+  const listen = () => {
     known.clear();
     order = [];
     lanes.replaceChildren();
-    stream = new EventSource(`/live?filter=${encodeURIComponent(find("filter").value.trim())}`);
-    stream.onmessage = (event) => update(JSON.parse(event.data));
-    stream.onerror = () => {
-      // A new connection sends the whole page again.
-      find("lost").hidden = false;
-    };
-    stream.onopen = () => {
-      find("lost").hidden = true;
-    };
+    connect();
   };
+  document.addEventListener("visibilitychange", connect);
 
   const follow = (does) => {
     if (!does && follows) end = now();
@@ -378,5 +476,6 @@ if (lanes) {
     }
   };
   requestAnimationFrame(frame);
+  state.reason = "The console reads 20 read units a second at most.";
   listen();
 }

@@ -1,6 +1,6 @@
 //! Carries out the operations that forms send. A bulk redrive has a page that asks first, and a page for its progress.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     extract::{Path, State, rejection::PathRejection},
@@ -33,8 +33,8 @@ use crate::{
 
 const LISTED: usize = 50;
 
-/// The progress page's reload interval, in seconds.
-const REFRESH: u32 = 1;
+/// The time between refreshes of the progress page, which read no table.
+const PROGRESS: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct OrderForm {
@@ -263,7 +263,7 @@ async fn ask(shared: &Shared, selection: &SelectionForm, request: &PageRequest) 
             @if selected.len() > LISTED { p { "and " (grouped((selected.len() - LISTED) as u64)) " more." } }
         }
     };
-    Ok(PageFrame::new("Redrive", Tab::Now).around(shared, request, &body))
+    Ok(PageFrame::new("Redrive", Tab::Now).read_at(shared.watched.env.now()).around(shared, request, &body))
 }
 
 pub(super) async fn begin(
@@ -336,8 +336,12 @@ async fn working(shared: &Shared, WorkParameters { id }: &WorkParameters, reques
             ul { @for failure in &progress.failures { li { (failure) } } }
         }
     };
-    let refresh = progress.ended.is_none().then_some(REFRESH);
-    Ok(PageFrame { refresh, ..PageFrame::new("Redrive", Tab::Now) }.around(shared, request, &body))
+    let page = PageFrame::new("Redrive", Tab::Now);
+    let page = match progress.ended {
+        Some(_) => page,
+        None => page.read_at(shared.watched.env.now()).again(PROGRESS),
+    };
+    Ok(page.around(shared, request, &body))
 }
 
 pub(super) async fn stop(

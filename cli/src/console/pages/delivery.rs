@@ -22,7 +22,7 @@ use super::{
         request::{Asked, SentForm},
     },
     Shown, key,
-    order::{actions, again, next_commands},
+    order::{actions, next_commands},
     sequence, shown, unknown,
 };
 use crate::{
@@ -93,7 +93,7 @@ async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, r
             @if sequence.0 > 1 { " " a rel="prev" href=(delivery_path(&entity, sequence.previous())) { "← " (position(sequence.previous())) } }
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (position(sequence.next())) " →" } }
         }
-        div data-live data-again=[again(shared, single.state.as_ref().filter(|state| !raw && sequence > state.head), now)] {
+        div {
             h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
             div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
             (next_commands(&status.next, &shared.watched.option, &entity))
@@ -113,14 +113,17 @@ async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, r
             }
             p.read { "Read at " (at(now)) "." }
         }
-        div data-live { (actions(&situation)) }
+        div { (actions(&situation)) }
         div.beside {
             (body_of(&entity, sequence, &single.content, raw))
             (difference(&single.content, before.as_ref(), raw))
         }
     };
     let title = format!("{entity} {}", marked(sequence));
-    Ok(PageFrame::new(&title, Tab::None).around(shared, request, &body))
+    let page = PageFrame::new(&title, Tab::None).read_at(now);
+    // Only a form opens a page with personal data, so that a refresh could not.
+    let page = if raw { page } else { page.again(shared.again()) };
+    Ok(page.around(shared, request, &body))
 }
 
 fn missing(entity: &EntityKey, sequence: Sequence, state: &EntityState) -> String {

@@ -18,12 +18,12 @@ use webhook_serializer::{
 use super::{
     super::{
         Shared,
-        frame::{PageFrame, PageRequest, Tab, ago, badge, order_path, read, timed},
+        frame::{PageRequest, Tab, ago, badge, order_path, read, timed},
         plot::{PlotLine, Unit, lines},
         reading::{ReadingDepth, StoreReading, Tables},
         request::Asked,
     },
-    Shown, shown,
+    Shown, page_of, shown,
 };
 use crate::{
     output::duration,
@@ -100,9 +100,9 @@ async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &Page
         }
         (jobs_table(&listed, now))
         (held(&reading, now))
-        (read(&reading, now, &format!("/figures?minutes={minutes}&read=all")))
+        (read(&reading, &format!("/figures?minutes={minutes}&read=all")))
     };
-    Ok(PageFrame::new("Figures", Tab::Figures).around(shared, request, &body))
+    Ok(page_of("Figures", Tab::Figures, shared, &reading, depth).around(shared, request, &body))
 }
 
 #[derive(Debug, Clone, Copy, Default)]

@@ -48,10 +48,9 @@ pub(super) async fn page(State(shared): State<Arc<Shared>>, request: PageRequest
         ol #lanes.lanes aria-label="Orders: those that need somebody, then the newest" data-most=(MAX_LANES) {}
         p #empty.lead { "Waiting for the first order…" }
         noscript { p.notice { "Lanes need JavaScript. " a href="/" { "The overview" } " works without it." } }
-        p #lost.notice hidden { "The connection is lost and is being restored. Check that the console still runs." }
         p.read #price {
             @if is_recorded { "The lanes show events since this process started, and states that are at most a second old." }
-            @else { "The lanes show the orders' rows. Reading them costs about " (UNITS_PER_SECOND) " read units a second while this page is open." }
+            @else { "The lanes show the orders' rows. Reading them costs about " (UNITS_PER_SECOND) " read units a second while this page is visible." }
         }
     };
     PageFrame::new("Lanes", Tab::Lanes).around(&shared, &request, &body)

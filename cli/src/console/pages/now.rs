@@ -12,14 +12,13 @@ use super::{
     super::{
         Shared,
         frame::{
-            PageFrame, PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position,
-            read, timed,
+            PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read, timed,
         },
         problem::Problem,
         reading::{ReadingDepth, StoreReading, Tables},
         request::Asked,
     },
-    Shown, quoted, shown,
+    Shown, page_of, quoted, shown,
 };
 use crate::view::{
     order_status::Kind,
@@ -86,9 +85,9 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
             @for group in &quiet { (card(group, &reading, now)) }
         }
         (oldest(&reading, now))
-        (read(&reading, now, "/?read=all"))
+        (read(&reading, "/?read=all"))
     };
-    Ok(PageFrame::new("Now", Tab::Now).around(shared, request, &body))
+    Ok(page_of("Now", Tab::Now, shared, &reading, depths.depth()).around(shared, request, &body))
 }
 
 fn headline(reading: &StoreReading, is_well: bool) -> String {
@@ -138,7 +137,7 @@ fn card(group: &StatusGroup, reading: &StoreReading, now: Timestamp) -> Markup {
     let least = at_least(reading, group.kind);
     let is_part = reading.is_part_of(group.kind);
     html! {
-        details.card {
+        details.card data-key=(group_path("group", group)) {
             summary data-row {
                 (badge(group.kind.as_str()))
                 span.what {
@@ -203,7 +202,7 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
                         NowEntry::Order(lane) => {
                             tr {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
-                                td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) " waiting" } } }
+                                td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) "\u{a0}waiting" } } }
                                 td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
                                 td { (timed(&lane.status(None, now).summary())) }
                             }
@@ -314,9 +313,10 @@ async fn one_group(shared: &Shared, selection: &NowParameters, request: &PageReq
             (listed(&entries[..entries.len().min(LISTED)], now))
         }
         @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " newer ones." } }
-        (read(&reading, now, &format!("/group{query}&read=all")))
+        (read(&reading, &format!("/group{query}&read=all")))
     };
-    Ok(PageFrame::new(&format!("{} orders", selection.state), Tab::Now).around(shared, request, &body))
+    Ok(page_of(&format!("{} orders", selection.state), Tab::Now, shared, &reading, depth)
+        .around(shared, request, &body))
 }
 
 #[cfg(test)]

@@ -37,9 +37,6 @@ use crate::{
 
 const SETTLED: usize = 30;
 
-/// The longest time until a page is read again. The next attempt may start before it is due.
-const LATEST: Duration = Duration::from_secs(30);
-
 #[derive(Debug, Deserialize)]
 pub(super) struct OrderParameters {
     #[serde(default)]
@@ -72,11 +69,9 @@ async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequ
         is_rewinding: !inspected.again.is_empty(),
     };
     let body = html! {
-        div data-live data-again=[again(shared, inspected.state.as_ref(), now)] {
-            (head(shared, &entity, &timeline, now))
-        }
-        div data-live { (actions(&situation)) }
-        div data-live {
+        div { (head(shared, &entity, &timeline, now)) }
+        div { (actions(&situation)) }
+        div {
             (plot::timeline(&timeline, now))
             (waiting(inspected, now))
             (parked(&inspected.parked, now))
@@ -84,7 +79,7 @@ async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequ
             (settled(&entity, &timeline, limit, now))
         }
     };
-    Ok(PageFrame::new(entity.as_str(), Tab::None).around(shared, request, &body))
+    Ok(PageFrame::new(entity.as_str(), Tab::None).read_at(now).again(shared.again()).around(shared, request, &body))
 }
 
 fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
@@ -103,16 +98,6 @@ fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp
         }
         p.read { "Read at " (at(now)) "." }
     }
-}
-
-/// Returns the milliseconds after which the page is read again, because the order's state changes by itself. `None` if
-/// it does not.
-pub(super) fn again(shared: &Shared, state: Option<&EntityState>, now: Timestamp) -> Option<u64> {
-    let state = state?;
-    let changes = !matches!(Kind::of(state, now), Kind::Idle | Kind::Parked | Kind::Blocked | Kind::OnHold);
-    let soonest = if shared.watched.is_local { Duration::from_secs(1) } else { Duration::from_secs(5) };
-    let next_attempt = state.retry_at.map_or(Duration::ZERO, |at| at.since(now));
-    changes.then(|| next_attempt.clamp(soonest, LATEST).as_millis() as u64)
 }
 
 pub(super) fn next_commands(next: &[NextCommand], option: &str, entity: &EntityKey) -> Markup {
@@ -159,7 +144,7 @@ pub(super) fn actions(situation: &Situation<'_>) -> Markup {
         @if !offered.is_empty() {
             section.act aria-label="Actions" {
                 @for verb in offered {
-                    details {
+                    details data-key=(verb.name) {
                         summary class=[verb.is_final.then_some("final")] data-row { (verb.label) @if situation.is_order() && verb.is(&REDRIVE) && situation.parked > 1 { " all " (situation.parked) } }
                         form method="post" action={ "/act/" (verb.name) } {
                             p { (verb.description) }
@@ -205,7 +190,7 @@ fn waiting_row(delivery: &Delivery, before: Option<&Settlement>, now: Timestamp)
                 a data-row href=(delivery_path(delivery.entity(), delivery.sequence())) { (delivery.topic()) }
                 @if let Some(before) = before { " (" (before) " before)" }
             }
-            td { (delivery.source()) }
+            td.name { (delivery.source()) }
             td.id { (delivery.delivery_id()) }
             td.n { (ago(delivery.received_at(), now)) }
         }

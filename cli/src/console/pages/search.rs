@@ -13,11 +13,11 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 use super::{
     super::{
         Shared,
-        frame::{PageFrame, PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
+        frame::{PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
         reading::{ReadingDepth, Statuses, Tables},
         request::Asked,
     },
-    Shown, shown,
+    Shown, page_of, shown,
 };
 use crate::view::order_status::Kind;
 
@@ -89,9 +89,9 @@ async fn found(shared: &Shared, parameters: &SearchParameters, request: &PageReq
             }
         }
         @if matching.len() > LISTED { p { "and " (grouped((matching.len() - LISTED) as u64)) " more. Enter a longer part of the key to find fewer." } }
-        (read(&reading, now, &format!("/search?q={}&read=all", encoded(wanted))))
+        (read(&reading, &format!("/search?q={}&read=all", encoded(wanted))))
     };
-    Ok(PageFrame::new("Search", Tab::None).around(shared, request, &body))
+    Ok(page_of("Search", Tab::None, shared, &reading, depth).around(shared, request, &body))
 }
 
 fn matching<'a>(orders: &'a [EntityState], wanted: &str) -> Vec<&'a EntityState> {
