@@ -75,8 +75,8 @@ fn counting(job: &str) -> Value {
 /// The requests of a call that defines its job, and of one that runs a tick.
 const REQUESTS: [&str; 4] = ["GetItem", "UpdateItem", "TransactWriteItems", "PutItem"];
 
-const FAULTS: [Fault; 6] =
-    [Fault::Lost, Fault::Late, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Conflict];
+const FAULTS: [Fault; 7] =
+    [Fault::Lost, Fault::Late, Fault::Cut, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Conflict];
 
 /// Promise: a function in Python or TypeScript runs once for a tick too, beside hosts in other languages; its writes
 /// land with the tick's record; `on_crash` decides about a dead host's tick.

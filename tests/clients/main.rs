@@ -51,8 +51,16 @@ async fn with_each(check: impl AsyncFn(Language, Pair)) {
     join_all(Language::ALL.map(async |language| check(language, Pair::start(language).await).await)).await;
 }
 
-const FAULTS: [Fault; 7] =
-    [Fault::Lost, Fault::Late, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Broken, Fault::Conflict];
+const FAULTS: [Fault; 8] = [
+    Fault::Lost,
+    Fault::Late,
+    Fault::Cut,
+    Fault::Closed,
+    Fault::Repeated,
+    Fault::Throttled,
+    Fault::Broken,
+    Fault::Conflict,
+];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uncontended_lease_costs_two_requests() {

@@ -20,6 +20,8 @@ pub enum Fault {
     Lost,
     /// The request lands, and the reply comes after the client's patience.
     Late,
+    /// The request lands, and the connection closes within the reply's body.
+    Cut,
     /// The connection closes, and the request does not land.
     Closed,
     /// The request lands twice, and the client gets the second reply.
@@ -33,7 +35,7 @@ pub enum Fault {
 impl Fault {
     fn reply(self) -> Option<(u16, &'static str)> {
         Some(match self {
-            Self::Lost | Self::Late | Self::Closed | Self::Repeated => return None,
+            Self::Lost | Self::Late | Self::Cut | Self::Closed | Self::Repeated => return None,
             Self::Throttled => (400, "ThrottlingException"),
             Self::Broken => (500, "InternalServerError"),
             Self::Conflict => (400, "TransactionConflictException"),
@@ -140,6 +142,10 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
         let ahead = plan.lock().unwrap().ahead;
         let reply = if ahead.is_zero() { reply } else { dated(&reply, ahead) };
         if fault == Some(Fault::Lost) {
+            return;
+        }
+        if fault == Some(Fault::Cut) {
+            let _ = client.write_all(&reply[..reply.len() - 1]).await;
             return;
         }
         if fault == Some(Fault::Late) {

@@ -36,7 +36,8 @@ async fn package_works_in_each_runtime_and_bundled() {
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
         let delete = json!({ "Delete": { "TableName": "totals", "Key": { "order": { "S": "shop/order/1" } } } });
         let answer = json!({ "outcome": "done", "commit": [delete] });
-        let expected = json!({ "isContended": true, "isGranted": true, "status": 200, "answer": answer });
+        let expected =
+            json!({ "isContended": true, "isGranted": true, "isInvalid": true, "status": 200, "answer": answer });
         assert_eq!(printed, expected, "{runtime}");
     }
 }

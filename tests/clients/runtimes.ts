@@ -1,13 +1,19 @@
 // Holds leases, and answers a delivery, in one line: the same in each runtime, and bundled.
 
 import { createHmac } from "node:crypto";
-import { LeaseContended, Leases } from "webhook-serializer";
+import { LeaseContended, LeaseInvalid, Leases } from "webhook-serializer";
 import { answerWith, commit } from "webhook-serializer/receiver";
 
 const leases = Leases.fromEnv();
 const held = await leases.acquire("test/runtimes");
 const refused = await leases.run("test/runtimes", () => "ran", { wait: 0 }).catch((error) => error);
 await held.release();
+const none = undefined as any;
+const invalid = [
+  await leases.run("test/runtimes", none).catch((error) => error),
+  await leases.once("runtimes", { schedule: "every minute" }, none).catch((error) => error),
+];
+const isHeld = (await leases.lookup("test/runtimes")).held;
 const token = await leases.run("test/runtimes", (lease) => lease.token);
 
 const key = Buffer.from("a secret");
@@ -30,4 +36,5 @@ const headers = {
 };
 const answer = await receiver.fetch(new Request("http://localhost/", { method: "POST", headers, body }));
 const [isContended, isGranted] = [refused instanceof LeaseContended, token > held.token];
-console.log(JSON.stringify({ isContended, isGranted, status: answer.status, answer: await answer.json() }));
+const isInvalid = invalid.every((error) => error instanceof LeaseInvalid && /must be a function/.test(error.message)) && !isHeld;
+console.log(JSON.stringify({ isContended, isGranted, isInvalid, status: answer.status, answer: await answer.json() }));

@@ -102,8 +102,8 @@ fn classify(error: &Json) -> TableError {
         let message = format!("{}: {}", text("name"), text("message"));
         return TableError::Invalid(InvalidRequest { kind: InvalidKind::Credentials, message });
     }
-    // A request without an answer may have arrived.
-    if status == 0 {
+    // A request without an answer may have landed. An answer that was cut off has the status of success.
+    if status < 400 {
         return TableError::Unknown(format!("{} {}", text("name"), text("message")).trim().to_owned());
     }
     TableError::from_reply(text("name"), text("message"), status >= 500)

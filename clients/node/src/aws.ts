@@ -31,6 +31,7 @@ export async function sender(
 ): Promise<Send> {
   // The core repeats requests itself, and knows which may be repeated.
   const table = dynamodb ?? new DynamoDBClient({ maxAttempts: 1 });
+  if (!dynamodb) checkEndpoint("AWS_ENDPOINT_URL_DYNAMODB");
   await checkRegion(table, "dynamodb");
   const queue = queueUrl === undefined ? undefined : await queueSender(sqs);
   return async ({ service, operation, input }, writes, abortSignal) => {
@@ -44,9 +45,10 @@ export async function sender(
           const sent = await next(args);
           const time = Date.parse(sent.response?.headers?.date ?? "");
           if (!Number.isNaN(time)) date = time;
+          await readWhole(sent.response);
           return sent;
         },
-        { step: "deserialize", priority: "low", name: "dateOfReply" },
+        { step: "deserialize", priority: "low", name: "wholeReply" },
       );
       const { $metadata, ...ok } = (await table.send(command, { abortSignal })) as any;
       return { ok, date };
@@ -56,6 +58,31 @@ export async function sender(
       return { error: { name, message, status, item: Item, reasons: CancellationReasons }, date };
     }
   };
+}
+
+/**
+ * Reads the reply's body, and fails if the connection closes within it. The SDK may take a part of a body for a reply
+ * without content.
+ */
+async function readWhole(response: any) {
+  const { body, headers = {} } = response ?? {};
+  if (typeof body?.[Symbol.asyncIterator] !== "function") return;
+  const parts: Uint8Array[] = [];
+  for await (const part of body) parts.push(part);
+  const whole = Buffer.concat(parts);
+  const told = Number(headers["content-length"]);
+  if (whole.length < told) throw new Error(`the reply ended after ${whole.length} of ${told} bytes`);
+  response.body = new Uint8Array(whole);
+}
+
+/** With an address that is none, the SDK fails at each request as if the network were down. */
+function checkEndpoint(service: string) {
+  for (const name of [service, "AWS_ENDPOINT_URL"]) {
+    const url = process.env[name];
+    if (url && !/^https?:\/\/[^/]/.test(url)) {
+      throw new LeaseInvalid(`${name}: "${url}" is not a URL that begins with http:// or https://`);
+    }
+  }
 }
 
 /** The SDK looks for the region only when it sends a request, and would then fail as if the network were down. */
@@ -73,6 +100,7 @@ async function queueSender(given: SQSClient | undefined) {
     throw new LeaseInvalid("a queue is given, but the package @aws-sdk/client-sqs is missing: npm install @aws-sdk/client-sqs");
   });
   const sqs = given ?? new SQSClient({ maxAttempts: 1 });
+  if (!given) checkEndpoint("AWS_ENDPOINT_URL_SQS");
   await checkRegion(sqs, "sqs");
   return (input: any, abortSignal: AbortSignal) => sqs.send(new SendMessageCommand(input), { abortSignal });
 }

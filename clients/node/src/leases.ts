@@ -156,7 +156,8 @@ export class Leases {
    * Acquires the lease of `key`, runs `work`, and releases the lease. Success proves that no other holder had the lease
    * meanwhile. If the lease is lost, `lease.signal` is aborted, and the call fails with `LeaseLost` at once.
    */
-  run<T>(key: string, work: (lease: Lease) => Promise<T> | T, terms: Terms = {}): Promise<T> {
+  async run<T>(key: string, work: (lease: Lease) => Promise<T> | T, terms: Terms = {}): Promise<T> {
+    checkWork(work);
     return this.#work(key, terms, async (lease) => {
       const value = await work(lease);
       return async () => {
@@ -168,6 +169,7 @@ export class Leases {
 
   /** As `run`, but returns `undefined` at once if another holder has the lease, or if waiting deliveries go first. */
   async runUnlessHeld<T>(key: string, work: (lease: Lease) => Promise<T> | T, terms: Terms = {}): Promise<T | undefined> {
+    checkWork(work);
     let isGranted = false;
     const granted = (lease: Lease) => {
       isGranted = true;
@@ -185,11 +187,12 @@ export class Leases {
    * As `run`, and makes the writes that `work` returns in one transaction with the release. Fails with `NotCommitted` if
    * a condition of the writes does not hold.
    */
-  commit<T>(
+  async commit<T>(
     key: string,
     work: (lease: Lease) => Promise<[T, TransactWriteItem[]]> | [T, TransactWriteItem[]],
     terms: Terms = {},
   ): Promise<T> {
+    checkWork(work);
     return this.#work(key, terms, async (lease) => {
       const pair = await work(lease);
       if (!Array.isArray(pair)) throw new LeaseInvalid("the work of `commit` returns [value, writes], and did not");
@@ -210,6 +213,7 @@ export class Leases {
    */
   async once<T>(name: string, options: JobOptions, work: (run: JobRun) => Promise<T> | T): Promise<T[]> {
     checkNames(options, JOB_OPTIONS);
+    checkWork(work);
     const { schedule, zone, onCrash, length, signal } = options;
     const start = { job: name, schedule, zone, onCrash, leaseMs: millis("length", length) };
     const send = await (this.#send ??= this.#sender());
@@ -232,7 +236,8 @@ export class Leases {
       key,
       leaseMs: millis("length", length),
       waitMs: millis("wait", wait),
-      withinMs: millis("within", within),
+      // A caller's time that has already ended.
+      withinMs: millis("within", within !== undefined && within < 0 ? 0 : within),
       renew,
     };
     const send = await (this.#send ??= this.#sender());
@@ -273,6 +278,11 @@ function program(): string {
 function checkNames<T>(given: T, names: Names<T>) {
   const reason = misnamed(given, names);
   if (reason !== undefined) throw new LeaseInvalid(reason);
+}
+
+/** Checks before a lease is taken or a tick is started, so that a mistake leaves no trace. */
+function checkWork(work: unknown) {
+  if (typeof work !== "function") throw new LeaseInvalid(`the work is ${work === null ? "null" : typeof work}, and must be a function`);
 }
 
 /** Returns whole milliseconds, as the core takes them. */

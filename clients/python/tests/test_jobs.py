@@ -62,6 +62,9 @@ class TestJobs(unittest.TestCase):
 
         with self.assertRaisesRegex(LeaseInvalid, "work is asynchronous: use AsyncLeases"):
             self.leases.once(self.job, schedule="every minute")(work)
+        for leases in (self.leases, self.async_leases):
+            with self.assertRaisesRegex(LeaseInvalid, "the work is None, and must be a function"):
+                leases.once(self.job, schedule="every minute")(None)
         without = Leases(table="entities", dynamodb=client("dynamodb"))
         with self.assertRaisesRegex(LeaseInvalid, "set INBOX_TABLE"):
             without.once("report", schedule="every minute")

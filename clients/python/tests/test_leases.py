@@ -327,6 +327,15 @@ class TestRefusals(Local):
             self.assert_invalid("work is asynchronous, and has not run: use AsyncLeases", form, self.key, work)
         self.assertFalse(self.leases.lookup(self.key).held)
 
+    def test_work_that_is_no_function_takes_no_lease(self):
+        for form in (self.leases.run, self.leases.run_unless_held, self.leases.commit):
+            self.assert_invalid("the work is None, and must be a function", form, self.key, None)
+        self.assertEqual(self.proxy.requests, [])
+
+    def test_empty_key_is_refused(self):
+        with self.assertRaises(LeaseKeyInvalid):
+            self.leases.run("", lambda _: None)
+
     def test_commit_names_what_its_work_must_return(self):
         for returned, text in (("a text", "not a pair (value, writes)"), ((1, None), "the writes are None, not a list")):
             self.assert_invalid(text, self.leases.commit, self.key, lambda _, returned=returned: returned)

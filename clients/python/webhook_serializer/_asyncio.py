@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._aws import Write
 from ._jobs import JobCall, JobRun, JobTerms
-from ._leases import LeaseBase, LeasesBase, SeenLease, T, Terms, pair, seen
+from ._leases import LeaseBase, LeasesBase, SeenLease, T, Terms, check_work, pair, seen
 from ._machine import Machine
 from .errors import LeaseContended, LeaseError, LeaseInvalid
 
@@ -91,12 +91,14 @@ class AsyncLeases(LeasesBase):
         A result proves that no other holder had the lease meanwhile. If the lease is lost, this cancels `work`, and
         raises `LeaseLost`.
         """
+        check_work(work)
         return await self._run(await self._acquire(key, True, terms), work)
 
     async def run_unless_held(
         self, key: str, work: Callable[[AsyncLease], Awaitable[T]], **terms: Unpack[Terms]
     ) -> T | None:
         """As `run`, but returns `None` at once if another holder has the lease, or if waiting deliveries go first."""
+        check_work(work)
         terms["wait"] = 0
         try:
             lease = await self._acquire(key, True, terms)
@@ -111,6 +113,8 @@ class AsyncLeases(LeasesBase):
 
         Raises `NotCommitted` if a condition of the writes does not hold.
         """
+
+        check_work(work)
 
         async def committed(lease: AsyncLease) -> T:
             value, writes = pair(await work(lease))
@@ -129,6 +133,8 @@ class AsyncLeases(LeasesBase):
         """
 
         def decorated(work: Callable[[JobRun], Awaitable[T]]) -> Callable[[], Awaitable[list[T]]]:
+            check_work(work)
+
             @wraps(work)
             async def call() -> list[T]:
                 on_lost = terms.get("on_lost")

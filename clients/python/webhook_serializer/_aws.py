@@ -38,6 +38,8 @@ class Aws:
         for name, client in self._given:
             _check_retries(name, client)
         self._clients = {"dynamodb": dynamodb if dynamodb is not None else _client("dynamodb")}
+        events = self._clients["dynamodb"].meta.events
+        events.register("before-parse.dynamodb", _refuse_cut_reply, unique_id="webhook_serializer")
         if queue_url is not None:
             self._clients["sqs"] = sqs if sqs is not None else _client("sqs")
 
@@ -77,6 +79,17 @@ def _client(service: str) -> Any:
         raise LeaseInvalid(reason) from error
     except (BotoCoreError, ValueError) as error:
         raise LeaseInvalid(f"boto3 creates no {service} client: {error}") from error
+
+
+class _ReplyCut(Exception):
+    """The connection closed within a reply's body, so the request has landed or not."""
+
+
+def _refuse_cut_reply(response_dict: dict[str, Any], **_: Any) -> None:
+    """Refuses a part of a reply, which botocore reads as a reply without content."""
+    told, arrived = response_dict["headers"].get("content-length"), len(response_dict["body"] or b"")
+    if told is not None and arrived < int(told):
+        raise _ReplyCut(f"the reply ended after {arrived} of {told} bytes")
 
 
 def _check_retries(name: str, client: Any) -> None:

@@ -269,11 +269,13 @@ class Leases(LeasesBase):
         A result proves that no other holder had the lease meanwhile. Otherwise this raises `LeaseLost` once `work` has
         ended. `on_lost` learns it at once.
         """
+        check_work(work)
         with self.acquire(key, **terms) as lease:
             return _done(work(lease))
 
     def run_unless_held(self, key: str, work: Callable[[Lease], T], **terms: Unpack[Terms]) -> T | None:
         """As `run`, but returns `None` at once if another holder has the lease, or if waiting deliveries go first."""
+        check_work(work)
         terms["wait"] = 0
         try:
             lease = self.acquire(key, **terms)
@@ -287,6 +289,7 @@ class Leases(LeasesBase):
 
         Raises `NotCommitted` if a condition of the writes does not hold.
         """
+        check_work(work)
         with self.acquire(key, **terms) as lease:
             value, writes = pair(_done(work(lease)))
             lease.commit(writes)
@@ -311,6 +314,7 @@ class Leases(LeasesBase):
         def decorated(work: Callable[[JobRun], T]) -> Callable[[], list[T]]:
             from inspect import iscoroutinefunction
 
+            check_work(work)
             # Before a tick is recorded as failed.
             if iscoroutinefunction(work):
                 raise LeaseInvalid(f"{work.__qualname__} is asynchronous: use AsyncLeases")
@@ -378,7 +382,13 @@ def _program() -> str:
     return os.path.basename(sys.argv[0] if sys.argv else "") or "python"
 
 
+def check_work(work: object) -> None:
+    """Checks before a lease is taken or a tick is started, so that a mistake leaves no trace."""
+    if not callable(work):
+        raise LeaseInvalid(f"the work is {work!r}, and must be a function")
+
+
 def _millis(name: str, seconds: float, *, is_past_allowed: bool = False) -> int:
-    if not isinstance(seconds, (int, float)) or not (seconds >= 0 or is_past_allowed):
+    if not isinstance(seconds, (int, float)) or not (seconds >= 0 or (is_past_allowed and seconds < 0)):
         raise LeaseInvalid(f"{name}: {seconds!r} is not a time in seconds")
     return int(min(max(0, seconds) * 1000, 2**53))

@@ -62,7 +62,7 @@ class Machine:
         self.is_over = False
         #: Resolved once no request follows. A lease whose time has ended is still released before.
         self.ended = _future(bool)
-        self._send, self._key = send, start.get("key") or start["job"]
+        self._send, self._key = send, start["key"] if "key" in start else start["job"]
         self._pid = os.getpid()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         # Held when a command is put and when the session ends, so that no command is left without an answer.
