@@ -161,7 +161,12 @@ pub fn local_option(url: &str) -> String {
 pub fn local_of_environment() -> Option<&'static str> {
     static URL: LazyLock<Option<String>> =
         LazyLock::new(|| std::env::var(LOCAL_VARIABLE).ok().filter(|url| !url.is_empty()));
-    URL.as_deref()
+    URL.as_deref().map(|url| url.trim_end_matches('/'))
+}
+
+/// Returns the URL of the `serializer local` that commands use if no option names another.
+pub fn local_address() -> &'static str {
+    local_of_environment().unwrap_or(LOCAL)
 }
 
 /// Returns what a user types to call this program.

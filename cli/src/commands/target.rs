@@ -10,7 +10,7 @@ use console::style;
 use serializer::{
     console::MeteredConnection,
     local::sender::Sender,
-    output::{LOCAL, command_line, local_of_environment, local_option, quoted},
+    output::{LOCAL, command_line, local_address, local_of_environment, local_option, quoted},
     say,
     stack::{Stack, api::Services},
     view::{order_status::NextCommand, position::Named},
@@ -33,7 +33,7 @@ use webhook_serializer::{
 pub struct Target {
     /// Use the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or set
     /// SERIALIZER_LOCAL to the URL
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = local_address(), value_name = "URL")]
     local: Option<String>,
     /// Use this stack in AWS; its outputs name tables, queue and sources
     #[arg(long, value_name = "NAME", conflicts_with = "local")]

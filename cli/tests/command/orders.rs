@@ -410,7 +410,11 @@ fn variable_stands_for_the_local_option() {
     };
     let sent = ran(&["send", &event("shopify-orders-updated.json")]);
     assert!(sent.status.success(), "{sent:?}");
-    assert!(printed(&ran(&["show", ORDER])).contains("orders/create"));
+    for shown in [&["show", ORDER][..], &["show", "--local", ORDER]] {
+        assert!(printed(&ran(shown)).contains("orders/create"));
+    }
+    let tested = ran(&["source", "test", "shopify", "--sources", &event("sources.toml")]);
+    assert!(printed(&tested).contains(&local.url), "{tested:?}");
     assert!(complained(&ran(&["source", "list"])).contains(&local.url));
     let unknown = printed(&ran(&["show", "shopify/order/0"]));
     assert!(unknown.contains("`serializer lease list --all` lists all keys"), "{unknown}");

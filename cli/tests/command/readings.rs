@@ -147,7 +147,7 @@ fn twenty_orders_in_trouble_among_thousands_cost_less_than_100_read_units() {
     let headline = "7 orders blocked, 7 orders failing, 6 orders waiting for an unavailable destination";
     let now = console::page_at(&trouble.local.console, "");
     assert!(now.contains(&format!("<h1>{headline}</h1>")), "{now}");
-    let read = now.split_once("ago, for about ").and_then(|(_, rest)| rest.split_once(' ')).expect("it is said").0;
+    let read = now.split_once(", for about ").and_then(|(_, rest)| rest.split_once(' ')).expect("it is said").0;
     assert!(read.parse::<u64>().unwrap() < 100, "{read}");
     let listed = printed(&trouble.ran(&["list", "--failing", "--blocked", "--json"]));
     assert_eq!(listed.lines().count(), 20);

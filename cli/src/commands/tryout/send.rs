@@ -15,7 +15,7 @@ use serializer::{
         samples,
         sender::{HttpAnswer, Sender},
     },
-    output::{self, LOCAL, local_of_environment},
+    output::{self, local_address},
     say,
     view::position::marked,
 };
@@ -32,7 +32,7 @@ pub struct Send {
     #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
     provider: Option<String>,
     /// The URL to post to, without `/webhooks/…`; or set SERIALIZER_LOCAL to it
-    #[arg(long, default_value = local_of_environment().unwrap_or(LOCAL), value_name = "URL")]
+    #[arg(long, default_value = local_address(), value_name = "URL")]
     to: String,
     /// The sources document with the secrets to sign with; by default the samples' own
     #[arg(long, value_name = "FILE")]

@@ -12,7 +12,7 @@ use serializer::{
         samples::{self, SignedWebhook},
         sender::Sender,
     },
-    output::LOCAL,
+    output::local_address,
     say,
 };
 use webhook_serializer::{
@@ -159,7 +159,7 @@ impl Test {
     async fn send(&self, source: &Source, sample: &str, webhook: &SignedWebhook) -> Result<ExitCode> {
         let to = match &self.to {
             Some(to) => to.clone(),
-            None => self.whereabouts.webhooks().await?.unwrap_or_else(|| LOCAL.to_owned()),
+            None => self.whereabouts.webhooks().await?.unwrap_or_else(|| local_address().to_owned()),
         };
         let to = to.trim_end_matches('/').trim_end_matches("/webhooks").trim_end_matches('/');
         let is_here = to.starts_with("http://127.0.0.1:") || to.starts_with("http://localhost:");

@@ -11,7 +11,7 @@ use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::samples,
-    output::{LOCAL, local_option, quoted},
+    output::{local_address, local_option, quoted},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
 };
@@ -49,7 +49,7 @@ pub struct DocumentLocation {
     document: DocumentOptions,
     /// Use the document of the `serializer local` on this machine; give its URL if it is not http://127.0.0.1:9000. Or
     /// set SERIALIZER_LOCAL to the URL
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = LOCAL, value_name = "URL", conflicts_with = "document")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = local_address(), value_name = "URL", conflicts_with = "document")]
     local: Option<String>,
     /// Use the document of this stack in AWS, which the stack's outputs name
     #[arg(long, value_name = "NAME", conflicts_with_all = ["document", "local"])]

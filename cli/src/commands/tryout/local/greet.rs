@@ -6,7 +6,7 @@ use serde_json::json;
 use serializer::{
     console::Console,
     local::{LocalRun, samples},
-    output::{LOCAL, command_line, local_of_environment, local_option, quoted, this_command},
+    output::{command_line, local_address, local_option, quoted, this_command},
     say,
 };
 use webhook_serializer::sources::{Source, Sources};
@@ -87,7 +87,7 @@ fn show_line(url: &str) -> String {
 }
 
 fn send_line(url: &str, file: &Path, provider: &str) -> String {
-    let to = if url == local_of_environment().unwrap_or(LOCAL) { String::new() } else { format!(" --to {url}") };
+    let to = if url == local_address() { String::new() } else { format!(" --to {url}") };
     format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
 }
 
