@@ -9,7 +9,10 @@ use serializer::{
     output::{command_line, local_address, local_option, quoted, this_command},
     say,
 };
-use webhook_serializer::sources::{Source, Sources};
+use webhook_serializer::{
+    sources::{Source, Sources},
+    time::Env,
+};
 
 use super::Local;
 use crate::commands::print_json;
@@ -91,13 +94,14 @@ fn send_line(url: &str, file: &Path, provider: &str) -> String {
     format!("{} send --sources {}{to} --provider {provider}", this_command(), quoted(&file.to_string_lossy()))
 }
 
-/// Returns a provider whose samples this run accepts, or what is missing.
+/// Returns a provider whose samples this run accepts, or what is missing. It is one whose samples all have an order, if
+/// there is any.
 fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
-    let can_be_tried = |provider: &str| {
+    let can_be_tried = |provider: &&str| {
         samples::source_of(provider, sources).is_some_and(|source| samples::is_signable(source, development_keys))
     };
-    let mut providers = sources.iter().map(|source| source.provider_name.as_str());
-    providers.find(|provider| can_be_tried(provider)).ok_or_else(|| {
+    let providers = || sources.iter().map(|source| source.provider_name.as_str()).filter(can_be_tried);
+    providers().find(|provider| have_orders(provider, sources)).or_else(|| providers().next()).ok_or_else(|| {
         let is_published = |source: &Arc<Source>| source.has_secret() && source.credential_field() != Some("secrets");
         match sources.iter().find(|source| is_published(source)) {
             Some(source) => format!(
@@ -109,9 +113,37 @@ fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
     })
 }
 
+/// Returns whether the document finds an order in each sample of `provider`.
+fn have_orders(provider: &str, sources: &Sources) -> bool {
+    let Some(source) = samples::source_of(provider, sources) else { return false };
+    samples::of_provider(provider).iter().all(|(_, event)| {
+        let event = samples::readdressed(event, source.name.as_str());
+        let webhook = event.and_then(|event| samples::webhook(&event, sources, Env::system().now()));
+        webhook.is_ok_and(|webhook| !webhook.incoming.entity.is_unrouted())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use webhook_serializer::sources::Sources;
+
+    #[test]
+    fn suggested_samples_have_orders() {
+        let source = |name: &str, provider: &str, more: &str| {
+            format!(
+                "[sources.{name}]\nprovider = '{provider}'\nsecrets = ['whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==']\nhandler = 'log'\n{more}\n"
+            )
+        };
+        let elsewhere = source("parcels", "standard-webhooks", "entity = 'shop/order/{/nowhere}'");
+        let shop = source("shop", "shopify", "");
+        let trial = |document: &str| {
+            let sources = Sources::parse(document).unwrap();
+            super::trial(&sources, false).map(str::to_owned)
+        };
+        assert_eq!(trial(&(elsewhere.clone() + &shop)).as_deref(), Ok("shopify"));
+        assert_eq!(trial(&elsewhere).as_deref(), Ok("standard-webhooks"));
+    }
 
     /// Promise: `local` prints a `show` line that works.
     #[test]
