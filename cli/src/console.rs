@@ -50,7 +50,7 @@ pub struct Watched {
     pub by: String,
 }
 
-/// A connection of its own, whose reads the meter counts.
+/// A connection with a meter that counts its reads.
 #[derive(Debug, Clone)]
 pub struct MeteredConnection {
     pub operator: Operator,
@@ -67,7 +67,7 @@ pub struct Console {
     task: AbortHandle,
 }
 
-/// What requests share. Opened and refreshed pages differ only in the connection in `watched`.
+/// The state that all requests share. Opened and refreshed pages differ only in the connection in `watched`.
 #[derive(Debug, Clone)]
 struct Shared {
     watched: Watched,

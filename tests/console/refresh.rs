@@ -159,7 +159,7 @@ async fn refreshes_of_many_pages_stay_within_their_budget() {
     // A refresh is paid for after it has read, so the last one may exceed what the time allows.
     assert!(before <= 20.0 * seconds + most, "{before} units in {seconds} s, at most {most} at once");
     println!("{answered} of 400 refreshes read {before} units in {seconds:.1} s");
-    // What somebody opens is not limited, and not counted.
+    // Pages that a person opens are not limited, and not counted.
     let opened =
         sender.request("GET", "/order?key=shopify/order/1004", &headers, Vec::new()).await.expect("it answers");
     assert_eq!((opened.status, meter.reading().read_units), (200, before));

@@ -77,7 +77,7 @@ impl LocalDeployment {
         self.operator_over(self.local.engines.connect(&self.env, None))
     }
 
-    /// Creates an operator with a connection of its own.
+    /// Connects again, and creates an operator.
     pub fn operator_over(&self, Parts { store, waker, .. }: Parts) -> Operator {
         let retention = DrainSettings::default().retention;
         let inbox = Inbox::new(store.clone(), waker.clone(), retention, Arc::new(TracingLog));

@@ -25,7 +25,7 @@ pub(super) struct Budget {
     next: Mutex<Duration>,
 }
 
-/// The right to read. Dropping it charges what the meter counted meanwhile.
+/// The right to read. Dropping it charges the units that the meter has counted since it began.
 pub(super) struct Turn<'a> {
     next: MutexGuard<'a, Duration>,
     meter: &'a Meter,

@@ -1,4 +1,4 @@
-//! How a delivery is recognised: the sender's id or the body's hash, and what is made of them.
+//! Identifies a delivery, so that a repeat is recognised: by the sender's id, or by the body's hash.
 
 use std::{fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The event times by which an older event is recognised.
+//! Recognises an event that is older than one that was applied.
 
 use std::collections::BTreeMap;
 

@@ -157,7 +157,7 @@ pub enum Action {
 pub struct Write {
     /// The key of the item.
     pub key: Key,
-    /// The condition on which the action depends.
+    /// The condition that the item must meet.
     pub condition: Condition,
     /// The effect on the item.
     pub action: Action,

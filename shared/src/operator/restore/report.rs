@@ -1,4 +1,4 @@
-//! What a restore found: of one entity, and of all.
+//! The findings of a restore, about one entity and about all.
 
 use std::collections::BTreeMap;
 

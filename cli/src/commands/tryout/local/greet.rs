@@ -1,4 +1,4 @@
-//! What `serializer local` prints once it serves: its addresses, and the commands to type next.
+//! Prints the addresses of `serializer local`, and the commands to type next.
 
 use std::{path::Path, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! How `serializer local` ends: after Ctrl-C or SIGTERM, once the running handlers are done.
+//! Ends `serializer local` after Ctrl-C or SIGTERM, once the running handlers are done.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -24,8 +24,8 @@ impl Stops {
     }
 }
 
-/// Waits for Ctrl-C or SIGTERM, then for the running handlers. Fails at once if the data folder's files are removed. A Ctrl-C during the second wait stops the handlers at
-/// once.
+/// Waits for Ctrl-C or SIGTERM, then for the running handlers. Fails at once if the data folder's files are removed. A
+/// second Ctrl-C stops the handlers at once.
 pub(super) async fn stop_when_asked(
     stops: Stops,
     deployment: LocalRun,

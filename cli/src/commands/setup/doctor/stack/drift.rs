@@ -1,4 +1,4 @@
-//! Whether somebody changed the stack's resources by hand.
+//! Finds resources of the stack that were changed by hand.
 
 use std::time::Duration;
 

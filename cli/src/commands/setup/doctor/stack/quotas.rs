@@ -1,4 +1,4 @@
-//! Whether the account's quotas suffice: of concurrent executions, and of Parameter Store's reads.
+//! Checks the account's quotas of concurrent executions and of Parameter Store's reads.
 
 use serde_json::json;
 use serializer::stack::{
