@@ -13,7 +13,8 @@ const held = new Map<string, Lease>();
 
 function kind(error: unknown): string {
   if (error instanceof LeaseRefused) return error.reason;
-  if (!(error instanceof LeaseError)) return String(error);
+  // UTF-8 has no form for a half of a surrogate pair.
+  if (!(error instanceof LeaseError)) return Buffer.from(String(error)).toString();
   const words = error.name.replace(/^Lease/, "").replace(/(?!^)[A-Z]/g, (letter) => `_${letter}`);
   return words.toLowerCase();
 }
@@ -124,6 +125,11 @@ async function misspelt(key: string) {
     () => leases.once("report", untyped({ schedule: "* * * * *", oncrash: "skip" }), () => "ran"),
     () => new Leases(untyped({ table, queueURL: process.env.QUEUE_URL })),
     () => new Leases({ table, queueUrl: "nonsense" }),
+    () => new Leases(untyped({})),
+    () => leases.once("report", untyped({}), () => "ran"),
+    () => leases.acquire("order/\ud800"),
+    () => new Leases({ table, dynamodb: new DynamoDBClient({}) }).acquire(key),
+    () => new Leases({ table, queueUrl: process.env.QUEUE_URL, sqs: new SQSClient({}) }).acquire(key),
     () => Leases.fromEnv({ ENTITIES_TABLE: table, QUEUE_URL: "nonsense" }),
     () => applyOnce(untyped({ secret: "c2VjcmV0", store: memory(), onEror: () => {} }), async () => {}),
   ];
@@ -142,7 +148,7 @@ async function misspelt(key: string) {
 async function once({ key, schedule, zone, onCrash, work, writes, error }: any) {
   return leases.once(key, { schedule, zone, onCrash }, async (run) => {
     if (writes) run.commit(writes);
-    if (error) throw new Error(error);
+    if (error) throw new Error(`${error} \ud83d`);
     if (work) console.log(JSON.stringify({ begun: run.token }));
     await sleep(work ?? 0, undefined, { signal: run.signal });
     return { tick: run.tick.getTime(), token: run.token };
@@ -219,6 +225,6 @@ async function answer(command: any): Promise<object> {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const answered = await answer(JSON.parse(line)).catch((error) => ({ error: kind(error), message: String(error) }));
+  const answered = await answer(JSON.parse(line)).catch((error) => ({ error: kind(error), message: Buffer.from(String(error)).toString() }));
   console.log(JSON.stringify(answered));
 }

@@ -14,16 +14,18 @@ pub(crate) fn host_writes(command: &Json, own: [Option<&str>; 2]) -> Result<Vec<
     if tables.len() > MOST_WRITES {
         return Err(format!("a commit has at most {MOST_WRITES} writes, not {}", tables.len()));
     }
-    let name = |table: &Json| table.as_str().and_then(|table| table.rsplit('/').next()).map(str::to_owned);
-    for (number, table) in tables.iter().enumerate() {
-        let table = name(table).unwrap_or_default();
+    let name =
+        |table: &'_ Json| table.as_str().and_then(|table| table.rsplit('/').next()).unwrap_or_default().to_owned();
+    let mut writes = Vec::new();
+    for (number, table) in tables.iter().map(name).enumerate() {
         if own.contains(&Some(&table)) {
             return Err(format!(
                 "write {number} is to {table}, the serializer's own table, which only the serializer writes"
             ));
         }
+        writes.push(host_write(&table, number));
     }
-    Ok((0..tables.len()).map(host_write).collect())
+    Ok(writes)
 }
 
 /// Describes a commit that the conditions of these writes refused.

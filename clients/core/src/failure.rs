@@ -3,7 +3,7 @@
 use serde_json::{Value as Json, json};
 use webhook_serializer::{EntityKey, InvalidRequest, LeaseError, protocol::table::InvalidKind};
 
-use crate::dynamo::NO_CREDENTIALS;
+use crate::{dynamo::NO_CREDENTIALS, tables::HAS_ANOTHER_KEY};
 
 pub(crate) fn event(is: &str, message: impl Into<String>) -> Json {
     json!({ "is": is, "message": message.into() })
@@ -44,7 +44,7 @@ pub(crate) fn failure(error: &LeaseError, key: &EntityKey, table: &str) -> Json 
                  written before you repeat it"
             ),
         ),
-        LeaseError::Refused(request) => refused(request, table),
+        LeaseError::Refused(request) => refused(request),
     }
 }
 
@@ -52,23 +52,10 @@ const RIGHTS: &str = "allow dynamodb:GetItem and UpdateItem on the entities tabl
                       for a job also dynamodb:PutItem on the inbox table";
 
 /// Describes a request that DynamoDB will never accept.
-pub(crate) fn refused(request: &InvalidRequest, table: &str) -> Json {
+pub(crate) fn refused(request: &InvalidRequest) -> Json {
     let (is, advice) = match request.kind {
-        InvalidKind::MissingTable => {
-            let message = format!(
-                "the table {table}, or another one that is written to, does not exist: check its name, the region and the \
-                 account"
-            );
-            return event("missing_table", message);
-        }
-        InvalidKind::Request if request.message.contains("does not match the schema") => {
-            let reason = request.message.trim_end_matches('.');
-            let advice = "check its name (ENTITIES_TABLE names the deployment's entities table)";
-            return event(
-                "refused",
-                format!("the table {table}, or another one that is written to, has another key ({reason}): {advice}"),
-            );
-        }
+        InvalidKind::MissingTable => ("missing_table", CHECK_NAME),
+        InvalidKind::Request if request.message.contains(HAS_ANOTHER_KEY) => ("refused", CHECK_NAME),
         InvalidKind::Permission => ("denied", RIGHTS),
         InvalidKind::Credentials if NO_CREDENTIALS.iter().any(|name| request.message.starts_with(name)) => {
             ("denied", PROVIDE_CREDENTIALS)
@@ -82,6 +69,9 @@ pub(crate) fn refused(request: &InvalidRequest, table: &str) -> Json {
     };
     event(is, format!("{}: {advice}", request.message.trim_end_matches(['.', ':', ' '])))
 }
+
+const CHECK_NAME: &str =
+    "check its name (ENTITIES_TABLE is the deployment's entities table), the region and the account";
 
 const PROVIDE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (and sign in again with \
                                    `aws sso login`), or give this host a role";

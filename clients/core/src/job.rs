@@ -26,7 +26,7 @@ use crate::{
     commit::{host_writes, not_committed},
     effects::Effects,
     failure::{self, failure},
-    session::Client,
+    session::{Client, given},
     zones,
 };
 
@@ -34,6 +34,7 @@ use crate::{
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Start {
     job: String,
+    #[serde(default)]
     schedule: String,
     zone: Option<String>,
     on_crash: Option<AfterCrash>,
@@ -53,7 +54,10 @@ pub(crate) fn session(
     effects: &Effects,
     start: Json,
 ) -> Result<impl Future<Output = ()> + Send + use<>, String> {
-    let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
+    let start: Start = given(&start.to_string())?;
+    if start.schedule.is_empty() {
+        return Err(format!("job {}: the schedule is not given, such as `0 3 * * *` or `every 6 hours`", start.job));
+    }
     let inbox =
         client.inbox.clone().ok_or("the inbox table is not given, in which jobs are listed: set INBOX_TABLE")?;
     let own = [client.table.clone(), inbox];
@@ -146,7 +150,7 @@ fn last_event(
     }
     match report.ran.iter().find_map(|run| run.failure.as_ref()) {
         Some(TickFailure::Conditions(refused)) => not_committed(refused.clone()),
-        Some(TickFailure::Writes(request)) => failure::refused(request, table),
+        Some(TickFailure::Writes(request)) => failure::refused(request),
         Some(TickFailure::Function(_)) if !is_answered => failure(&LeaseError::OutOfTime, key, table),
         // The host knows its own error.
         _ => json!({ "is": "finished" }),
@@ -162,10 +166,10 @@ fn stopped(error: &StoreError, job: &str, key: &EntityKey, table: &str) -> Json 
             "unreachable",
             format!("no tick of `{job}` was started, because DynamoDB did not answer ({error}): try again later"),
         ),
-        StoreError::Invalid(request) => failure::refused(request, table),
+        StoreError::Invalid(request) => failure::refused(request),
         StoreError::Corrupt(error) => {
             let request = InvalidRequest { kind: InvalidKind::UnreadableRow, message: error.to_string() };
-            failure::refused(&request, table)
+            failure::refused(&request)
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use futures_util::future::BoxFuture;
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value as Json, json};
 use webhook_serializer::{
     CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
@@ -34,6 +34,7 @@ const DAY: Duration = Duration::from_secs(86_400);
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Settings {
+    #[serde(default)]
     table: String,
     inbox_table: Option<String>,
     queue_url: Option<String>,
@@ -45,6 +46,20 @@ struct Settings {
 
 fn a_month() -> u64 {
     30
+}
+
+/// Reads what the caller has given, as the host encoded it.
+///
+/// Such JSON is well-formed, unless a text has a half of a surrogate pair, which UTF-8 has no form for.
+pub(crate) fn given<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+    serde_json::from_str(json).map_err(|error| {
+        if error.is_syntax() {
+            return "a key or name has a half of a surrogate pair, which is no character".to_owned();
+        }
+        let message = error.to_string();
+        // The place in JSON that the caller has not written.
+        message.rsplit_once(" at line ").map_or(message.as_str(), |(reason, _)| reason).to_owned()
+    })
 }
 
 /// A process's connection to a table of leases. Its sessions share what it learns of the store's time.
@@ -65,9 +80,9 @@ impl Client {
     ///
     /// Returns a sentence that names an invalid setting.
     pub fn new(settings: &str) -> Result<Self, String> {
-        let settings: Settings = serde_json::from_str(settings).map_err(|error| error.to_string())?;
+        let settings: Settings = given(settings)?;
         if settings.table.is_empty() {
-            return Err("the name of the entities table is empty".into());
+            return Err("the name of the entities table is not given: set `table`, such as to ENTITIES_TABLE".into());
         }
         if !(1..=3650).contains(&settings.retention_days) {
             return Err(format!("the retention of {} days is not from 1 to 3650", settings.retention_days));
@@ -197,7 +212,7 @@ impl Session {
     ///
     /// Returns a sentence if the terms or the job are invalid. An invalid key is the session's only event instead.
     pub fn new(client: &Client, start: &str) -> Result<Self, String> {
-        let start: Json = serde_json::from_str(start).map_err(|error| error.to_string())?;
+        let start: Json = given(start)?;
         let effects = Effects::default();
         if !["job", "key"].iter().any(|name| start[name].is_string()) {
             return Err("the key, or the job's name, is not a text".into());
@@ -205,7 +220,7 @@ impl Session {
         let task: BoxFuture<'static, ()> = if start.get("job").is_some() {
             Box::pin(job::session(client, &effects, start)?)
         } else {
-            let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
+            let start: Start = given(&start.to_string())?;
             let terms = start.terms()?;
             match EntityKey::parse(&start.key) {
                 Ok(key) => {

@@ -7,20 +7,24 @@ use serde_json::{Value as Json, json};
 use webhook_serializer::{
     engine::queue::{Message, Queue, QueueError, delay_seconds},
     protocol::table::{
-        Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write, Written,
+        InvalidKind, InvalidRequest, Key, Page, Range, Row, Scanned, Segment, Table, TableError, TableName, Transacted,
+        Value, Write, Written,
     },
     time::Env,
 };
 
 use crate::{dynamo, effects::Effects};
 
-/// The table of a write that only the host knows.
-const HOST: &str = "\u{1f}";
+/// Stands before the table's name in a write that only the host knows.
+const HOST: char = '\u{1f}';
 
-/// Returns a stand-in for the host's own write with this number. In a request it is `{"write": number}`.
-pub(crate) fn host_write(number: usize) -> Write {
-    Write::delete(Key::named(HOST, "number", number as u64))
+/// Returns a stand-in for the host's own write to `table` with this number. In a request it is `{"write": number}`.
+pub(crate) fn host_write(table: &str, number: usize) -> Write {
+    Write::delete(Key::named(format!("{HOST}{table}"), "number", number as u64))
 }
+
+/// Part of the message if a table does not have the key of a row that is read or written.
+pub(crate) const HAS_ANOTHER_KEY: &str = "has another key";
 
 pub(crate) struct HostTable {
     pub(crate) effects: Effects,
@@ -44,13 +48,37 @@ impl HostTable {
             TableName::Inbox => {
                 self.inbox.as_deref().ok_or_else(|| TableError::Invalid("no inbox table is given".into()))
             }
-            TableName::Named(name) => Ok(name),
+            TableName::Named(name) => Ok(name.strip_prefix(HOST).unwrap_or(name)),
         }
+    }
+
+    /// Names the tables of `keys` in an error that only a wrong table explains. DynamoDB's own message names none.
+    fn naming<'a>(&self, error: TableError, keys: impl IntoIterator<Item = &'a Key>) -> TableError {
+        let TableError::Invalid(InvalidRequest { kind, message }) = &error else { return error };
+        let wrong = match kind {
+            InvalidKind::MissingTable => "does not exist".to_owned(),
+            InvalidKind::Request if message.contains("does not match the schema") => {
+                format!("{HAS_ANOTHER_KEY} ({})", message.trim_end_matches('.'))
+            }
+            _ => return error,
+        };
+        let mut tables: Vec<&str> = keys.into_iter().filter_map(|key| self.name(&key.table).ok()).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        // A lease was granted from the entities table before a transaction writes elsewhere too.
+        if tables.len() > 1 {
+            tables.retain(|table| **table != *self.entities);
+        }
+        let message = match tables[..] {
+            [table] => format!("the table {table} {wrong}"),
+            _ => format!("one of the tables {} {wrong}", tables.join(", ")),
+        };
+        TableError::Invalid(InvalidRequest { kind: *kind, message })
     }
 
     fn transaction_item(&self, write: &Write) -> Result<Json, TableError> {
         if let (TableName::Named(name), (_, Value::N(number))) = (&write.key.table, &write.key.partition)
-            && **name == *HOST
+            && name.starts_with(HOST)
         {
             return Ok(json!({ "write": number }));
         }
@@ -67,6 +95,7 @@ impl Table for HostTable {
                 input.insert("ReturnValues".into(), "ALL_NEW".into());
             }
             dynamo::written(&self.call(&format!("{kind}Item"), Json::Object(input)).await)
+                .map_err(|error| self.naming(error, [&write.key]))
         })
     }
 
@@ -75,6 +104,7 @@ impl Table for HostTable {
             let items: Vec<Json> = writes.iter().map(|write| self.transaction_item(write)).collect::<Result<_, _>>()?;
             let input = json!({ "TransactItems": items, "ClientRequestToken": token });
             dynamo::transacted(&self.call("TransactWriteItems", input).await)
+                .map_err(|error| self.naming(error, writes.iter().map(|write| &write.key)))
         })
     }
 
@@ -83,7 +113,7 @@ impl Table for HostTable {
             let table = self.name(&key.table)?;
             let input =
                 json!({ "TableName": table, "Key": dynamo::row_json(key.to_row().iter()), "ConsistentRead": true });
-            dynamo::read(&self.call("GetItem", input).await)
+            dynamo::read(&self.call("GetItem", input).await).map_err(|error| self.naming(error, [key]))
         })
     }
 

@@ -139,13 +139,27 @@ fn silent_store_is_unreachable_and_denial_is_named() {
 #[test]
 fn wrong_table_is_named() {
     let world = World::new(0);
-    for (table, start) in
-        [("nowhere", json!({ "look": true })), ("totals", json!({ "look": true })), ("totals", json!({}))]
-    {
+    let message = |event: &serde_json::Value| event["message"].as_str().unwrap_or_default().to_owned();
+    for (table, start, wrong) in [
+        ("nowhere", json!({ "look": true }), "does not exist"),
+        ("totals", json!({ "look": true }), "has another key"),
+        ("totals", json!({}), "has another key"),
+    ] {
         let elsewhere = Client::new(&json!({ "table": table }).to_string()).unwrap();
         let (_, refused) = Host::acquire(&world, &elsewhere, &start);
-        let message = refused["message"].as_str().unwrap_or_default();
-        assert!(message.starts_with(&format!("the table {table}, or another one")), "{refused}");
+        assert!(message(&refused).starts_with(&format!("the table {table} {wrong}")), "{refused}");
+    }
+    // A commit's writes may go to several tables, and DynamoDB does not say which one it misses.
+    let client = world.client();
+    for (tables, named) in [
+        (vec!["nowhere"], "the table nowhere does not exist"),
+        (vec!["nowhere", "totals"], "one of the tables nowhere, totals does not exist"),
+    ] {
+        let (mut host, _) = Host::acquire(&world, &client, &json!({}));
+        let put = |table| json!({ "Put": { "TableName": table, "Item": { "order": { "S": "1" } } } });
+        let writes: Vec<_> = tables.iter().map(put).collect();
+        let missing = host.event(&writes, vec![json!({ "do": "commit", "tables": tables })]);
+        assert!(message(&missing).starts_with(named), "{missing}");
     }
 }
 
@@ -220,10 +234,13 @@ fn invalid_settings_or_terms_are_refused() {
         (json!({ "key": "a/b", "wait": 1 }), "unknown field `wait`"),
     ] {
         let refused = Session::new(&client, &start.to_string()).err().unwrap();
-        assert!(refused.starts_with(reason), "{refused}");
+        assert!(refused.starts_with(reason) && !refused.contains(" at line "), "{refused}");
     }
+    let refused = Session::new(&client, r#"{"key":"a/\ud83d"}"#).err().unwrap();
+    assert_eq!(refused, "a key or name has a half of a surrogate pair, which is no character");
     for (settings, reason) in [
-        (r#"{"table":""}"#, "the name of the entities table is empty"),
+        (r#"{"table":""}"#, "the name of the entities table is not given"),
+        ("{}", "the name of the entities table is not given"),
         (r#"{"table":"e","retentionDays":0}"#, "the retention of 0 days is not from 1 to 3650"),
         (r#"{"tabel":"e"}"#, "unknown field `tabel`"),
     ] {

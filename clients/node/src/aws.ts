@@ -31,7 +31,8 @@ export async function sender(
 ): Promise<Send> {
   // The core repeats requests itself, and knows which may be repeated.
   const table = dynamodb ?? new DynamoDBClient({ maxAttempts: 1 });
-  if (!dynamodb) checkEndpoint("AWS_ENDPOINT_URL_DYNAMODB");
+  if (dynamodb) await checkRetries(dynamodb, "dynamodb");
+  else checkEndpoint("AWS_ENDPOINT_URL_DYNAMODB");
   await checkRegion(table, "dynamodb");
   const queue = queueUrl === undefined ? undefined : await queueSender(sqs);
   return async ({ service, operation, input }, writes, abortSignal) => {
@@ -85,6 +86,16 @@ function checkEndpoint(service: string) {
   }
 }
 
+/** A request that the SDK repeats is refused after its first try has landed, and the core would take that for its answer. */
+async function checkRetries({ config }: DynamoDBClient | SQSClient, name: string) {
+  if ((await config.maxAttempts()) !== 1) {
+    throw new LeaseInvalid(
+      `the ${name} client retries by itself, while a lease's requests must not be repeated: ` +
+        "create it with maxAttempts: 1, or give none",
+    );
+  }
+}
+
 /** The SDK looks for the region only when it sends a request, and would then fail as if the network were down. */
 async function checkRegion({ config }: DynamoDBClient | SQSClient, name: string) {
   await config.region().catch((failed: unknown) => {
@@ -100,7 +111,8 @@ async function queueSender(given: SQSClient | undefined) {
     throw new LeaseInvalid("a queue is given, but the package @aws-sdk/client-sqs is missing: npm install @aws-sdk/client-sqs");
   });
   const sqs = given ?? new SQSClient({ maxAttempts: 1 });
-  if (!given) checkEndpoint("AWS_ENDPOINT_URL_SQS");
+  if (given) await checkRetries(given, "sqs");
+  else checkEndpoint("AWS_ENDPOINT_URL_SQS");
   await checkRegion(sqs, "sqs");
   return (input: any, abortSignal: AbortSignal) => sqs.send(new SendMessageCommand(input), { abortSignal });
 }

@@ -82,9 +82,14 @@ export async function runJob<T>(
       if (signal?.aborted && !(failed instanceof LeaseInvalid)) throw stop(failed);
       failures.push(failed);
       // The caller gets the work's error, which matters more than an error of its record.
-      event = await machine.command({ do: "failed", error: String(failed) }).catch(() => Promise.reject(failures[0]));
+      event = await machine.command({ do: "failed", error: text(failed) }).catch(() => Promise.reject(failures[0]));
     }
   }
   if (failures.length > 0) throw failures[0];
   return values;
+}
+
+/** Returns what an error says. A half of a surrogate pair, which has no UTF-8, is replaced. */
+function text(failed: unknown): string {
+  return new TextDecoder().decode(new TextEncoder().encode(String(failed)));
 }

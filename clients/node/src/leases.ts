@@ -30,6 +30,7 @@ export interface LeasesOptions {
   queueUrl?: string | undefined;
   /** Default: a client that the AWS SDK configures from the environment. */
   dynamodb?: DynamoDBClient;
+  /** The same. A client that is given has `maxAttempts: 1`. */
   sqs?: SQSClient;
   /** The holder that operators see, cut to 60 bytes. Default: the name of the program. */
   holder?: string;

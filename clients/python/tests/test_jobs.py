@@ -62,6 +62,8 @@ class TestJobs(unittest.TestCase):
 
         with self.assertRaisesRegex(LeaseInvalid, "work is asynchronous: use AsyncLeases"):
             self.leases.once(self.job, schedule="every minute")(work)
+        with self.assertRaisesRegex(LeaseInvalid, "fail is not asynchronous: begin it with `async def`"):
+            self.async_leases.once(self.job, schedule="every minute")(self.fail)
         for leases in (self.leases, self.async_leases):
             with self.assertRaisesRegex(LeaseInvalid, "the work is None, and must be a function"):
                 leases.once(self.job, schedule="every minute")(None)
@@ -134,7 +136,7 @@ class TestJobs(unittest.TestCase):
 
     def test_error_of_the_function_is_raised_after_its_record(self):
         async def failing(run):
-            raise KeyError("no paper")
+            raise KeyError("no paper \ud83d")
 
         with self.assertRaises(KeyError):
             asyncio.run(self.async_leases.once(self.job, schedule="every minute")(failing)())

@@ -316,7 +316,7 @@ class TestRefusals(Local):
         days = {"ENTITIES_TABLE": "entities", "RETENTION_DAYS": "x"}
         self.assert_invalid('RETENTION_DAYS: "x" is not a whole number', Leases.from_env, days)
         self.assert_invalid("the retention of 0 days", Leases.from_env, {**days, "RETENTION_DAYS": "0"})
-        self.assert_invalid("the name of the entities table is empty", Leases, table="", dynamodb=client("dynamodb"))
+        self.assert_invalid("the name of the entities table is not given", Leases, table="", dynamodb=client("dynamodb"))
         self.assertEqual(self.proxy.requests, [])
 
     def test_asynchronous_work_is_refused(self):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import wraps
+from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
 from typing import TYPE_CHECKING, Any
 
 from ._aws import Write
@@ -134,6 +135,12 @@ class AsyncLeases(LeasesBase):
 
         def decorated(work: Callable[[JobRun], Awaitable[T]]) -> Callable[[], Awaitable[list[T]]]:
             check_work(work)
+            # Before a tick is recorded as failed. Only its call shows what a lambda returns.
+            inner: Any = unwrap(work)
+            if (isfunction(inner) or ismethod(inner)) and not iscoroutinefunction(inner):
+                function = inner.__qualname__
+                if not function.endswith("<lambda>"):
+                    raise LeaseInvalid(f"{function} is not asynchronous: begin it with `async def`, or use Leases")
 
             @wraps(work)
             async def call() -> list[T]:

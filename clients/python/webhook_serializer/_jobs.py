@@ -82,7 +82,9 @@ class JobCall(Generic[T]):
         self._failure = self._failure or error
         if self.machine.error or self.machine.is_over:
             raise error
-        return self.machine.command({"do": "failed", "error": f"{type(error).__name__}: {error}"})
+        # A half of a surrogate pair has no UTF-8.
+        message = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        return self.machine.command({"do": "failed", "error": message})
 
     def result(self) -> list[T]:
         """Returns what the runs returned. Raises the first error of a run."""
