@@ -3,15 +3,15 @@
 //! longer than the lease of one second, while senders repeat webhooks. At the end everything must be drained,
 //! and `report.rs` audits the handlers' own journal.
 
+mod engines;
 mod proxy;
 mod report;
 pub mod roles;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::TcpListener,
     num::NonZeroUsize,
-    path::{Path, PathBuf},
+    path::Path,
     process::Stdio,
     sync::{
         Arc, Mutex,
@@ -20,26 +20,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::Value as Json;
 use serializer::{
-    local::{
-        EventSource, LocalFunction, QUEUE, TOTALS_TABLE,
-        function_pool::FunctionPool,
-        function_process::{FunctionSettings, ProcessIds, ProcessLogs},
-        queue::queue_url,
-    },
+    local::{EventSource, LocalFunction, function_pool::FunctionPool, function_process::ProcessIds},
     view::audit::Sent,
 };
-use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    process::{Child, Command},
-    sync::watch,
-    task::JoinSet,
-};
+use tokio::{process::Command, sync::watch, task::JoinSet};
 use webhook_serializer::{
-    aws::{Account, Parts},
-    config::StoreConfig,
+    aws::Parts,
     engine::append::Inbox,
     functions::ingest::HttpRequest,
     operator::Operator,
@@ -50,10 +39,11 @@ use webhook_serializer::{
 };
 
 use crate::webhooks::{request, signed, update};
+use engines::EnginesProcess;
 use proxy::ChaosProxy;
 pub use report::{ChaosReport, CommittedEffect, ReceiverKind};
 use report::{late_effects, read_lines};
-use roles::{ROLE, effect_row};
+use roles::effect_row;
 
 /// Deliveries are retried for longer than any run takes, so nothing is parked.
 const SOURCES: &str = source!(
@@ -102,96 +92,6 @@ pub struct ChaosFaults {
     pub ingests_frozen: AtomicU64,
     pub restarts: AtomicU64,
     pub repeats: AtomicU64,
-}
-
-struct EnginesProcess {
-    program: PathBuf,
-    data: PathBuf,
-    ports: [u16; 2],
-    child: Option<Child>,
-}
-
-impl EnginesProcess {
-    fn new(program: &Path, data: PathBuf) -> Result<Self> {
-        // Both ports are bound at the same time, so that they differ.
-        let free = [TcpListener::bind(("127.0.0.1", 0))?, TcpListener::bind(("127.0.0.1", 0))?];
-        let ports = [free[0].local_addr()?.port(), free[1].local_addr()?.port()];
-        Ok(Self { program: program.to_owned(), data, ports, child: None })
-    }
-
-    fn url(&self, which: usize) -> String {
-        format!("http://127.0.0.1:{}", self.ports[which])
-    }
-
-    fn config(&self) -> StoreConfig {
-        StoreConfig {
-            entities_table: "entities".into(),
-            inbox_table: "inbox".into(),
-            queue_url: queue_url(([127, 0, 0, 1], self.ports[1]).into(), QUEUE),
-            retention: Duration::from_secs(30 * 86_400),
-            parked_retention: None,
-        }
-    }
-
-    fn account(&self) -> Account {
-        Account::local(self.url(0), self.url(1))
-    }
-
-    fn parts(&self, env: &Env) -> Parts {
-        Parts::connect(&self.account(), &self.config(), env, None)
-    }
-
-    async fn restart(&mut self) -> Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill().await?;
-        }
-        let mut child = Command::new(&self.program)
-            .env(ROLE, "engines")
-            .env("DATA", &self.data)
-            .env("DYNAMODB_PORT", self.ports[0].to_string())
-            .env("QUEUE_PORT", self.ports[1].to_string())
-            .env("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        let mut lines = BufReader::new(child.stdout.take().context("its output")?).lines();
-        let ready = lines.next_line().await?;
-        ensure!(ready.as_deref() == Some("ready"), "store and queue do not start: {ready:?}");
-        self.child = Some(child);
-        Ok(())
-    }
-
-    fn function(&self, role: &str, store: &str, sources: &Path, journal: &Path) -> FunctionSettings {
-        let config = self.config();
-        let text = |path: &Path| path.display().to_string();
-        let environment = [
-            (ROLE, role.to_owned()),
-            ("JOURNAL", text(journal)),
-            ("SOURCES", format!("file:{}", text(sources))),
-            ("AWS_ACCESS_KEY_ID", "local".to_owned()),
-            ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
-            ("AWS_REGION", "us-east-1".to_owned()),
-            ("AWS_ENDPOINT_URL_DYNAMODB", store.to_owned()),
-            ("AWS_ENDPOINT_URL_SQS", self.url(1)),
-            ("ENTITIES_TABLE", config.entities_table),
-            ("INBOX_TABLE", config.inbox_table),
-            ("TOTALS_TABLE", TOTALS_TABLE.to_owned()),
-            ("QUEUE_URL", config.queue_url),
-            ("LEASE_SECONDS", LEASE.as_secs().to_string()),
-            ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),
-            ("VISIBILITY_TIMEOUT_SECONDS", VISIBILITY_TIMEOUT.as_secs().to_string()),
-            ("AWS_LAMBDA_LOG_LEVEL", "ERROR".to_owned()),
-        ];
-        FunctionSettings {
-            name: role.to_owned(),
-            program: self.program.clone(),
-            timeout: FUNCTION_TIMEOUT,
-            memory_mb: 128,
-            environment: environment.map(|(name, value)| (name.to_owned(), value)).to_vec(),
-            logs: ProcessLogs::Discarded,
-        }
-    }
 }
 
 struct ChaosRun {
