@@ -5,6 +5,8 @@ mod programs;
 mod relay;
 mod samples;
 
+pub(crate) use document::MARK as REPLACE;
+
 use std::collections::BTreeMap;
 
 use anyhow::Result;

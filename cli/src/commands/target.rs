@@ -237,12 +237,13 @@ pub async fn account_of(who: &AwsOptions) -> Result<Account> {
 pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     ensure!(
         url.starts_with("http://"),
-        "{url} does not begin with http://; write --local={LOCAL}, with the port that `serializer local` printed"
+        "{url} does not begin with http://; write --local={LOCAL}, with the port that `serializer local` printed, or set \
+         SERIALIZER_LOCAL to that URL"
     );
     let answer = Sender::new(url)
         .request("GET", "/local", &[], Vec::new())
         .await
-        .context("no `serializer local` answers: start it, or give its URL with --local=http://127.0.0.1:PORT")?;
+        .context("no `serializer local` answers: start it, or give its URL with --local=http://127.0.0.1:PORT or in SERIALIZER_LOCAL")?;
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 

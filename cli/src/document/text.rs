@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value as Json;
-use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value};
+use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
+
+use crate::starter;
 
 const SOURCES: &str = "sources";
 
@@ -126,6 +128,11 @@ impl Text {
         if let (Some(left), Some(space)) = (list.get_mut(0), space) {
             left.decor_mut().set_prefix(space);
         }
+        // The development secret, which `init` marks, is replaced.
+        let comment = list.decor().suffix().and_then(RawString::as_str);
+        if comment.is_some_and(|comment| comment.trim() == starter::REPLACE) {
+            list.decor_mut().set_suffix("");
+        }
         Ok(())
     }
 
@@ -234,6 +241,15 @@ retry = { attempts = 3, first = \"2s\" }
         let with = edited(TOML, |text| text.insert("second", &fields));
         assert_eq!(with, format!("{TOML}\n[sources.second]\nprovider = \"shopify\"\nhandler = \"h\"\n"));
         assert_eq!(edited(&with, |text| text.remove("second")), TOML);
+    }
+
+    #[test]
+    fn removed_secret_takes_the_mark_of_development_along() {
+        let marked = "[sources.shop]\nprovider = \"shopify\"\nhandler = \"h\"\nsecrets = [\"old\"] # REPLACE\n";
+        let both = edited(marked, |text| text.put_first("shop", "secrets", "new"));
+        assert_eq!(both, marked.replace("\"old\"", "\"new\", \"old\""));
+        let finished = edited(&both, |text| text.take_out("shop", "secrets", 1));
+        assert_eq!(finished, marked.replace("\"old\"] # REPLACE", "\"new\"]"));
     }
 
     #[test]

@@ -17,7 +17,8 @@ const HEAD: &str = "\
 # replace. Keep the real secrets out of version control.
 ";
 
-pub(super) const MARK: &str = "# REPLACE";
+/// Ends the lines with what is for development.
+pub(crate) const MARK: &str = "# REPLACE";
 
 /// Returns the document. `keys` are the keys of each source's samples.
 pub(super) fn text(choices: &StarterChoices, keys: &BTreeMap<String, Vec<String>>) -> String {

@@ -72,8 +72,16 @@ pub(super) fn processes(choices: &StarterChoices) -> Vec<(&'static str, String)>
 pub(super) fn install(choices: &StarterChoices) -> Option<&'static str> {
     let is_receiver = matches!(choices.handler, StarterHandler::Forward { .. });
     is_receiver.then_some(match choices.language {
-        Language::TypeScript => "npm install webhook-serializer express",
-        Language::Python => "pip install webhook-serializer fastapi uvicorn",
+        Language::TypeScript => concat!(
+            "npm install webhook-serializer express  # while the registry lacks it: ./webhook-serializer-",
+            env!("CARGO_PKG_VERSION"),
+            ".tgz in place of its name (docs/without-rust.md)"
+        ),
+        Language::Python => concat!(
+            "pip install webhook-serializer fastapi uvicorn  # while the registry lacks it: ./webhook_serializer-",
+            env!("CARGO_PKG_VERSION"),
+            "-*.whl in place of its name (docs/without-rust.md)"
+        ),
     })
 }
 

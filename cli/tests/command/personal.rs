@@ -55,6 +55,9 @@ fn customer_is_found_and_exported_from_all_stored_deliveries() {
         let nothing = trouble.ran(arguments);
         assert_eq!((printed(&nothing).as_str(), nothing.status.code()), (expected, Some(1)));
     }
+    let misspelt = complained(&trouble.ran(&["find", "450789469", "--source", "shopfy"]));
+    let told = "no delivery of a source `shopfy` is stored (did you mean `shopify`?); sources with deliveries: shopify";
+    assert!(misspelt.contains(told), "{misspelt}");
 }
 
 #[test]

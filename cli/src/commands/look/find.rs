@@ -1,6 +1,9 @@
 //! `serializer find`: finds deliveries by a value in their bodies.
 
-use std::{collections::BTreeMap, process::ExitCode};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+};
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -11,6 +14,7 @@ use serializer::{
     view::{body::Searched, delivery::delivery_json, limits::FREE, position::marked},
 };
 use webhook_serializer::{
+    nearest,
     operator::{Operator, ReadCost, StoredDelivery},
     protocol::{
         delivery::Delivery,
@@ -93,6 +97,8 @@ struct Search<'a> {
     found: Found,
     /// The number of rows with a delivery that were read.
     rows: u64,
+    /// The sources of all deliveries.
+    sources: BTreeSet<String>,
     is_complete: bool,
 }
 
@@ -108,7 +114,15 @@ impl Find {
         let deployment = self.target.connect().await?;
         let searched = Searched::new(&self.text, field);
         let operator = deployment.operator();
-        let mut search = Search { find: &self, searched, operator, found: Found::new(), rows: 0, is_complete: true };
+        let mut search = Search {
+            find: &self,
+            searched,
+            operator,
+            found: Found::new(),
+            rows: 0,
+            sources: BTreeSet::new(),
+            is_complete: true,
+        };
         search.read().await?;
         self.print(&search, &deployment);
         Ok(if search.is_complete && !search.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -138,6 +152,14 @@ impl Find {
         }
         if !search.is_complete {
             output::complain("the command read only a part of the deliveries, so the output is incomplete");
+        } else if let Some(source) = self.source.as_deref().filter(|source| !search.sources.contains(*source)) {
+            let known = || search.sources.iter().map(String::as_str);
+            let stored =
+                if search.sources.is_empty() { "none".to_owned() } else { known().collect::<Vec<_>>().join(", ") };
+            let hint = nearest::hint(source, known());
+            output::complain(format_args!(
+                "no delivery of a source `{source}` is stored{hint}; sources with deliveries: {stored}"
+            ));
         }
     }
 }
@@ -171,6 +193,9 @@ impl Search<'_> {
     }
 
     async fn row(&mut self, row: &Row) -> Result<()> {
+        if let Some(source) = row.text(a::SOURCE).filter(|source| !self.sources.contains(*source)) {
+            self.sources.insert(source.to_owned());
+        }
         if self.find.source.as_deref().is_some_and(|source| row.text(a::SOURCE) != Some(source)) {
             return Ok(());
         }

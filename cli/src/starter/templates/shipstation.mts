@@ -1,23 +1,25 @@
-// ShipStation's webhooks name a URL, but no order. This asks the URL for its shipments, and posts an event for each to
-// the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and SHIPSTATION_KEY:
+// ShipStation's webhooks name a URL, but no order. This asks the URL for its shipments or orders, and posts an event for
+// each to the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and SHIPSTATION_KEY:
 // API key and secret with `:` between them, in base64. With SHIPMENTS, a file answers in place of ShipStation.
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
 
 interface Webhook { resource_url: string; resource_type: string }
 interface Shipment { shipmentId: number; orderNumber: string; trackingNumber: string | null }
-interface Page { shipments: Shipment[]; pages: number }
+interface Order { orderId: number; orderNumber: string }
+interface Page { shipments?: Shipment[]; orders?: Order[]; pages: number }
 
-/** Throws if a shipment could not be posted: the serializer then sends the webhook again. */
+/** Throws if an event could not be posted: the serializer then sends the webhook again. */
 export async function relay({ resource_url, resource_type }: Webhook): Promise<void> {
   for (let page = 1, pages = 1; page <= pages; page++) {
-    const found = await shipments(resource_url, page);
-    for (const shipment of found.shipments) await post(resource_type, shipment);
+    const found = await read(resource_url, page);
+    for (const shipment of found.shipments ?? []) await post(resource_type, shipment.shipmentId, shipment);
+    for (const order of found.orders ?? []) await post(resource_type, order.orderId, order);
     pages = found.pages;
   }
 }
 
-async function shipments(resource: string, page: number): Promise<Page> {
+async function read(resource: string, page: number): Promise<Page> {
   if (process.env.SHIPMENTS) return JSON.parse(await readFile(process.env.SHIPMENTS, "utf8"));
   const url = new URL(resource);
   // The webhook is not signed: another host must not get the key.
@@ -29,11 +31,11 @@ async function shipments(resource: string, page: number): Promise<Page> {
   return (await answer.json()) as Page;
 }
 
-async function post(type: string, shipment: Shipment): Promise<void> {
+async function post(type: string, number: number, data: Shipment | Order): Promise<void> {
   // The same shipment has the same id: relayed twice, its event is a repeat.
-  const id = `shipstation-${type}-${shipment.shipmentId}`;
+  const id = `shipstation-${type}-${number}`;
   const timestamp = String(Math.floor(Date.now() / 1000));
-  const body = JSON.stringify({ type, data: shipment });
+  const body = JSON.stringify({ type, data });
   const key = Buffer.from(process.env.PARCELS_SECRET!.replace("whsec_", ""), "base64");
   const signature = createHmac("sha256", key).update(`${id}.${timestamp}.${body}`).digest("base64");
   const headers = {
