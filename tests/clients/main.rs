@@ -250,7 +250,10 @@ async fn misspelt_option_in_javascript_is_named() {
         no_queue,
         "LeaseInvalid: the name of the entities table is not given: set `table`, such as to ENTITIES_TABLE",
         "LeaseInvalid: job report: the schedule is not given, such as `0 3 * * *` or `every 6 hours`",
-        "LeaseInvalid: a key or name has a half of a surrogate pair, which is no character",
+        "LeaseKeyInvalid: the key has a half of a surrogate pair, which is no character",
+        "LeaseInvalid: write 0 names no table: a half of a surrogate pair is no character",
+        "LeaseInvalid: the work is a generator, whose body would not run: begin it without `*`",
+        "LeaseInvalid: dynamodb is not a client of the AWS SDK for JavaScript",
         &retries("dynamodb"),
         &retries("sqs"),
         no_queue,
@@ -258,7 +261,8 @@ async fn misspelt_option_in_javascript_is_named() {
     ];
     assert_eq!(messages, expected);
     assert_eq!(pair.two.succeeds("lookup", "test/misspelt", json!({})).await["held"], false);
-    assert_eq!(pair.proxy.requests(), ["GetItem"], "nothing else was sent");
+    let of_the_commit = ["UpdateItem", "UpdateItem"];
+    assert_eq!(pair.proxy.requests(), [&of_the_commit[..], &["GetItem"]].concat(), "nothing else was sent");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,8 @@ pub(crate) fn host_writes(command: &Json, own: [Option<&str>; 2]) -> Result<Vec<
         |table: &'_ Json| table.as_str().and_then(|table| table.rsplit('/').next()).unwrap_or_default().to_owned();
     let mut writes = Vec::new();
     for (number, table) in tables.iter().map(name).enumerate() {
-        if own.contains(&Some(&table)) {
+        // A table's ARN ends with its name.
+        if own.iter().flatten().any(|own| own.rsplit('/').next() == Some(&table)) {
             return Err(format!(
                 "write {number} is to {table}, the serializer's own table, which only the serializer writes"
             ));

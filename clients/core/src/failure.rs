@@ -70,8 +70,7 @@ pub(crate) fn refused(request: &InvalidRequest) -> Json {
     event(is, format!("{}: {advice}", request.message.trim_end_matches(['.', ':', ' '])))
 }
 
-const CHECK_NAME: &str =
-    "check its name (ENTITIES_TABLE is the deployment's entities table), the region and the account";
+const CHECK_NAME: &str = "check its name (the deployment's outputs EntitiesTable and InboxTable are its own tables), the region and the account";
 
 const PROVIDE_CREDENTIALS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (and sign in again with \
                                    `aws sso login`), or give this host a role";

@@ -50,11 +50,12 @@ fn a_month() -> u64 {
 
 /// Reads what the caller has given, as the host encoded it.
 ///
-/// Such JSON is well-formed, unless a text has a half of a surrogate pair, which UTF-8 has no form for.
+/// Such JSON is well-formed, unless JSON or UTF-8 has no form for a value, such as an infinite number or a half of a
+/// surrogate pair.
 pub(crate) fn given<T: DeserializeOwned>(json: &str) -> Result<T, String> {
     serde_json::from_str(json).map_err(|error| {
         if error.is_syntax() {
-            return "a key or name has a half of a surrogate pair, which is no character".to_owned();
+            return "a text is not Unicode, or a number is not finite".to_owned();
         }
         let message = error.to_string();
         // The place in JSON that the caller has not written.
@@ -83,6 +84,9 @@ impl Client {
         let settings: Settings = given(settings)?;
         if settings.table.is_empty() {
             return Err("the name of the entities table is not given: set `table`, such as to ENTITIES_TABLE".into());
+        }
+        if settings.inbox_table.as_ref() == Some(&settings.table) {
+            return Err(format!("`table` and `inboxTable` are both {}: the deployment has two tables", settings.table));
         }
         if !(1..=3650).contains(&settings.retention_days) {
             return Err(format!("the retention of {} days is not from 1 to 3650", settings.retention_days));
@@ -224,7 +228,8 @@ impl Session {
             let terms = start.terms()?;
             match EntityKey::parse(&start.key) {
                 Ok(key) => {
-                    Box::pin(run(effects.clone(), client.leases(&effects), client.table.clone(), key, terms, start))
+                    let own = [Some(client.table.clone()), client.inbox.clone()];
+                    Box::pin(run(effects.clone(), client.leases(&effects), own, key, terms, start))
                 }
                 Err(error) => {
                     effects.emit(failure::event("invalid_key", error.to_string()));
@@ -275,7 +280,9 @@ impl Session {
     }
 }
 
-async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, terms: Terms, start: Start) {
+/// `own` are the entities table, and the inbox table if it is known.
+async fn run(effects: Effects, leases: Leases, own: [Option<Arc<str>>; 2], key: EntityKey, terms: Terms, start: Start) {
+    let table = own[0].clone().unwrap_or_default();
     if start.look {
         return effects.emit(look(&leases, &key, &table).await);
     }
@@ -301,7 +308,7 @@ async fn run(effects: Effects, leases: Leases, table: Arc<str>, key: EntityKey, 
                 Err(error) => return effects.emit(failed(&error)),
             },
             Some("commit") => {
-                let writes = match host_writes(&command, [Some(&*table), None]) {
+                let writes = match host_writes(&command, own.each_ref().map(Option::as_deref)) {
                     Ok(writes) => writes,
                     Err(reason) => {
                         effects.emit(failure::event("invalid", reason));

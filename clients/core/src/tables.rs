@@ -23,6 +23,9 @@ pub(crate) fn host_write(table: &str, number: usize) -> Write {
     Write::delete(Key::named(format!("{HOST}{table}"), "number", number as u64))
 }
 
+/// What DynamoDB says of a row that has not the table's key.
+const ANOTHER_KEY: [&str; 3] = ["does not match the schema", "Missing the key", "Type mismatch for key"];
+
 /// Part of the message if a table does not have the key of a row that is read or written.
 pub(crate) const HAS_ANOTHER_KEY: &str = "has another key";
 
@@ -57,7 +60,7 @@ impl HostTable {
         let TableError::Invalid(InvalidRequest { kind, message }) = &error else { return error };
         let wrong = match kind {
             InvalidKind::MissingTable => "does not exist".to_owned(),
-            InvalidKind::Request if message.contains("does not match the schema") => {
+            InvalidKind::Request if ANOTHER_KEY.iter().any(|said| message.contains(said)) => {
                 format!("{HAS_ANOTHER_KEY} ({})", message.trim_end_matches('.'))
             }
             _ => return error,

@@ -116,6 +116,8 @@ fn write_to_own_table_or_hundredth_write_is_invalid() {
     let own = "write 1 is to entities, the serializer's own table, which only the serializer writes";
     assert_eq!(commit(vec!["totals", "entities"]), own);
     assert_eq!(commit(vec!["totals", "arn:aws:dynamodb:eu-central-1:1:table/entities"]), own);
+    let inbox = "write 0 is to inbox, the serializer's own table, which only the serializer writes";
+    assert_eq!(commit(vec!["inbox"]), inbox);
     assert_eq!(commit(vec!["totals"; 100]), "a commit has at most 99 writes, not 100");
     assert_eq!(host.command("release")["is"], "released");
 }
@@ -237,9 +239,10 @@ fn invalid_settings_or_terms_are_refused() {
         assert!(refused.starts_with(reason) && !refused.contains(" at line "), "{refused}");
     }
     let refused = Session::new(&client, r#"{"key":"a/\ud83d"}"#).err().unwrap();
-    assert_eq!(refused, "a key or name has a half of a surrogate pair, which is no character");
+    assert_eq!(refused, "a text is not Unicode, or a number is not finite");
     for (settings, reason) in [
         (r#"{"table":""}"#, "the name of the entities table is not given"),
+        (r#"{"table":"e","inboxTable":"e"}"#, "`table` and `inboxTable` are both e"),
         ("{}", "the name of the entities table is not given"),
         (r#"{"table":"e","retentionDays":0}"#, "the retention of 0 days is not from 1 to 3650"),
         (r#"{"tabel":"e"}"#, "unknown field `tabel`"),

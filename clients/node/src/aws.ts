@@ -88,6 +88,7 @@ function checkEndpoint(service: string) {
 
 /** A request that the SDK repeats is refused after its first try has landed, and the core would take that for its answer. */
 async function checkRetries({ config }: DynamoDBClient | SQSClient, name: string) {
+  if (typeof config?.maxAttempts !== "function") throw new LeaseInvalid(`${name} is not a client of the AWS SDK for JavaScript`);
   if ((await config.maxAttempts()) !== 1) {
     throw new LeaseInvalid(
       `the ${name} client retries by itself, while a lease's requests must not be repeated: ` +

@@ -91,5 +91,9 @@ export async function runJob<T>(
 
 /** Returns what an error says. A half of a surrogate pair, which has no UTF-8, is replaced. */
 function text(failed: unknown): string {
-  return new TextDecoder().decode(new TextEncoder().encode(String(failed)));
+  try {
+    return new TextDecoder().decode(new TextEncoder().encode(String(failed)));
+  } catch {
+    return "an error without a text";
+  }
 }

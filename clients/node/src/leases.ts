@@ -3,7 +3,7 @@ import type { DynamoDBClient, TransactWriteItem } from "@aws-sdk/client-dynamodb
 import type { SQSClient } from "@aws-sdk/client-sqs";
 import { sender, type Send } from "./aws.js";
 import { CoreClient } from "./core.js";
-import { LeaseContended, LeaseInvalid } from "./errors.js";
+import { LeaseContended, LeaseInvalid, LeaseKeyInvalid } from "./errors.js";
 import { JOB_OPTIONS, runJob, type JobOptions, type JobRun } from "./jobs.js";
 import { Machine } from "./machine.js";
 import { misnamed, type Names } from "./options.js";
@@ -28,9 +28,9 @@ export interface LeasesOptions {
   inboxTable?: string | undefined;
   /** The queue of the workers. A release then wakes a worker if deliveries wait. */
   queueUrl?: string | undefined;
-  /** Default: a client that the AWS SDK configures from the environment. */
+  /** A client with `maxAttempts: 1`. Default: one that the AWS SDK configures from the environment. */
   dynamodb?: DynamoDBClient;
-  /** The same. A client that is given has `maxAttempts: 1`. */
+  /** A client with `maxAttempts: 1`. Default: one that the AWS SDK configures from the environment. */
   sqs?: SQSClient;
   /** The holder that operators see, cut to 60 bytes. Default: the name of the program. */
   holder?: string;
@@ -217,21 +217,31 @@ export class Leases {
     checkWork(work);
     const { schedule, zone, onCrash, length, signal } = options;
     const start = { job: name, schedule, zone, onCrash, leaseMs: millis("length", length) };
-    const send = await (this.#send ??= this.#sender());
+    const send = await this.#connected();
     signal?.throwIfAborted();
     return runJob(new Machine(this.#core, send, name, start), name, signal, work);
   }
 
   /** Reads who has the lease of `key`. */
   async lookup(key: string): Promise<SeenLease> {
-    const send = await (this.#send ??= this.#sender());
+    checkKey(key);
+    const send = await this.#connected();
     const { is: _, until, ...seen } = await new Machine(this.#core, send, key, { key, look: true }).begin();
     const filled = Object.fromEntries(Object.entries(seen).filter(([, value]) => value !== null));
     return { ...(filled as Omit<SeenLease, "until">), ...(until && { until: new Date(until) }) };
   }
 
+  /** Connects with the first request. After a failure, the next request tries again. */
+  #connected(): Promise<Send> {
+    return (this.#send ??= this.#sender().catch((failed) => {
+      this.#send = undefined;
+      throw failed;
+    }));
+  }
+
   async #granted(key: string, terms: Terms & { renew?: boolean }) {
     checkNames(terms, TERMS);
+    checkKey(key);
     const { length, wait, within, signal, renew = true } = terms;
     const start = {
       key,
@@ -241,7 +251,7 @@ export class Leases {
       withinMs: millis("within", within !== undefined && within < 0 ? 0 : within),
       renew,
     };
-    const send = await (this.#send ??= this.#sender());
+    const send = await this.#connected();
     signal?.throwIfAborted();
     const machine = new Machine(this.#core, send, key, start);
     const abort = () => (machine.isGranted ? machine.abort(signal!.reason) : machine.abandon(signal!.reason));
@@ -281,8 +291,16 @@ function checkNames<T>(given: T, names: Names<T>) {
   if (reason !== undefined) throw new LeaseInvalid(reason);
 }
 
+/** UTF-8 has no form for a half of a surrogate pair, which JSON can carry. */
+function checkKey(key: string) {
+  if (/\p{Surrogate}/u.test(key)) throw new LeaseKeyInvalid("the key has a half of a surrogate pair, which is no character");
+}
+
 /** Checks before a lease is taken or a tick is started, so that a mistake leaves no trace. */
 function checkWork(work: unknown) {
+  if (/GeneratorFunction$/.test(work?.constructor?.name ?? "")) {
+    throw new LeaseInvalid("the work is a generator, whose body would not run: begin it without `*`");
+  }
   if (typeof work !== "function") throw new LeaseInvalid(`the work is ${work === null ? "null" : typeof work}, and must be a function`);
 }
 

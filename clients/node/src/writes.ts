@@ -5,5 +5,8 @@ import { LeaseInvalid } from "./errors.js";
 export function tablesOf(writes: TransactWriteItem[]): string[] {
   if (!Array.isArray(writes)) throw new LeaseInvalid(`the writes are ${typeof writes}, not a list of TransactItems`);
   const members = ({ Put, Update, Delete, ConditionCheck }: TransactWriteItem) => Put ?? Update ?? Delete ?? ConditionCheck;
-  return writes.map((write) => members(write)?.TableName ?? "");
+  const tables = writes.map((write) => members(write)?.TableName ?? "");
+  const broken = tables.findIndex((table) => /\p{Surrogate}/u.test(table));
+  if (broken >= 0) throw new LeaseInvalid(`write ${broken} names no table: a half of a surrogate pair is no character`);
+  return tables;
 }

@@ -5,6 +5,7 @@ import signal
 import threading
 import unittest
 from datetime import datetime, timezone
+from functools import partial, wraps
 
 from store import Program, client, environment, put
 from webhook_serializer import AsyncLeases, LeaseInvalid, Leases, NotCommitted
@@ -64,6 +65,22 @@ class TestJobs(unittest.TestCase):
             self.leases.once(self.job, schedule="every minute")(work)
         with self.assertRaisesRegex(LeaseInvalid, "fail is not asynchronous: begin it with `async def`"):
             self.async_leases.once(self.job, schedule="every minute")(self.fail)
+
+        @wraps(self.fail)
+        async def wrapper(run):
+            self.fail("nobody awaits it")
+
+        self.async_leases.once(self.job, schedule="every minute")(wrapper)
+        self.async_leases.once(self.job, schedule="every minute")(lambda run: work(run))
+        with self.assertRaisesRegex(LeaseInvalid, "is asynchronous: use AsyncLeases"):
+            self.leases.once(self.job, schedule="every minute")(partial(work))
+
+        def generator(run):
+            yield self.fail("its body would not run")
+
+        for leases in (self.leases, self.async_leases):
+            with self.assertRaisesRegex(LeaseInvalid, "generator is a generator, whose body would not run"):
+                leases.once(self.job, schedule="every minute")(generator)
         for leases in (self.leases, self.async_leases):
             with self.assertRaisesRegex(LeaseInvalid, "the work is None, and must be a function"):
                 leases.once(self.job, schedule="every minute")(None)
@@ -141,6 +158,20 @@ class TestJobs(unittest.TestCase):
         with self.assertRaises(KeyError):
             asyncio.run(self.async_leases.once(self.job, schedule="every minute")(failing)())
         self.assertEqual(self.starts(), 0)
+
+    def test_error_without_a_text_fails_the_tick(self):
+        class Mute(Exception):
+            def __str__(self):
+                raise RuntimeError("no text")
+
+        @self.leases.once(self.job, schedule="every minute")
+        def report(run):
+            raise Mute
+
+        with self.assertRaises(Mute):
+            report()
+        self.assertEqual(self.starts(), 0)
+        self.assertFalse(self.leases.lookup(f"cron/{self.job}").held)
 
 
 if __name__ == "__main__":

@@ -332,9 +332,10 @@ class TestRefusals(Local):
             self.assert_invalid("the work is None, and must be a function", form, self.key, None)
         self.assertEqual(self.proxy.requests, [])
 
-    def test_empty_key_is_refused(self):
-        with self.assertRaises(LeaseKeyInvalid):
-            self.leases.run("", lambda _: None)
+    def test_empty_key_or_half_character_is_refused(self):
+        for key in ("", "order/\ud83d"):
+            with self.assertRaises(LeaseKeyInvalid):
+                self.leases.run(key, lambda _: None)
 
     def test_commit_names_what_its_work_must_return(self):
         for returned, text in (("a text", "not a pair (value, writes)"), ((1, None), "the writes are None, not a list")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import wraps
-from inspect import iscoroutinefunction, isfunction, ismethod, unwrap
+from inspect import CO_ITERABLE_COROUTINE, iscoroutinefunction, isfunction, ismethod
 from typing import TYPE_CHECKING, Any
 
 from ._aws import Write
@@ -135,12 +135,10 @@ class AsyncLeases(LeasesBase):
 
         def decorated(work: Callable[[JobRun], Awaitable[T]]) -> Callable[[], Awaitable[list[T]]]:
             check_work(work)
-            # Before a tick is recorded as failed. Only its call shows what a lambda returns.
-            inner: Any = unwrap(work)
-            if (isfunction(inner) or ismethod(inner)) and not iscoroutinefunction(inner):
-                function = inner.__qualname__
-                if not function.endswith("<lambda>"):
-                    raise LeaseInvalid(f"{function} is not asynchronous: begin it with `async def`, or use Leases")
+            # Before a tick is recorded as failed.
+            if _is_synchronous(work):
+                told = f"{work.__qualname__} is not asynchronous: begin it with `async def`, or use Leases"
+                raise LeaseInvalid(told)
 
             @wraps(work)
             async def call() -> list[T]:
@@ -183,6 +181,13 @@ class AsyncLeases(LeasesBase):
     async def _run(self, lease: AsyncLease, work: Callable[[AsyncLease], Awaitable[T]]) -> T:
         async with lease:
             return await _unless_lost(lease._machine, work(lease))
+
+
+def _is_synchronous(work: Any) -> bool:
+    """Whether a function is known to return no awaitable. Only a call shows that of a lambda, or of what wraps others."""
+    if not (isfunction(work) or ismethod(work)) or iscoroutinefunction(work) or hasattr(work, "__wrapped__"):
+        return False
+    return work.__name__ != "<lambda>" and not work.__code__.co_flags & CO_ITERABLE_COROUTINE
 
 
 async def _unless_lost(machine: Machine, work: Awaitable[T]) -> T:

@@ -83,7 +83,11 @@ class JobCall(Generic[T]):
         if self.machine.error or self.machine.is_over:
             raise error
         # A half of a surrogate pair has no UTF-8.
-        message = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
+        name = type(error).__name__
+        try:
+            message = f"{name}: {error}".encode(errors="replace").decode()
+        except Exception:
+            message = f"{name}, without a text"
         return self.machine.command({"do": "failed", "error": message})
 
     def result(self) -> list[T]:

@@ -18,7 +18,7 @@ from . import _core
 from ._aws import Aws, Write, tables_of
 from ._jobs import JobCall, JobRun, JobTerms
 from ._machine import Event, Machine, log
-from .errors import LeaseContended, LeaseError, LeaseInvalid, time_of
+from .errors import LeaseContended, LeaseError, LeaseInvalid, LeaseKeyInvalid, time_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -133,6 +133,7 @@ class LeasesBase:
         renew: bool = True,
         on_lost: Callable[[LeaseError], None] | None = None,
     ) -> Machine:
+        _check_key(key)
         start = {
             "key": key,
             "leaseMs": _millis("length", length),
@@ -178,6 +179,7 @@ class LeasesBase:
         return lambda on_lost: self._checked(start, length, on_lost)
 
     def _look(self, key: str) -> Machine:
+        _check_key(key)
         return self._machine({"key": key, "look": True})
 
 
@@ -317,7 +319,7 @@ class Leases(LeasesBase):
             check_work(work)
             # Before a tick is recorded as failed.
             if iscoroutinefunction(work):
-                raise LeaseInvalid(f"{work.__qualname__} is asynchronous: use AsyncLeases")
+                raise LeaseInvalid(f"{getattr(work, '__qualname__', repr(work))} is asynchronous: use AsyncLeases")
 
             @wraps(work)
             def call() -> list[T]:
@@ -382,8 +384,21 @@ def _program() -> str:
     return os.path.basename(sys.argv[0] if sys.argv else "") or "python"
 
 
+def _check_key(key: str) -> None:
+    """Refuses a half of a surrogate pair, which JSON can carry, and UTF-8 has no form for."""
+    if isinstance(key, str):
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise LeaseKeyInvalid("the key has a half of a surrogate pair, which is no character") from None
+
+
 def check_work(work: object) -> None:
     """Checks before a lease is taken or a tick is started, so that a mistake leaves no trace."""
+    from inspect import isasyncgenfunction, isgeneratorfunction
+
+    if isgeneratorfunction(work) or isasyncgenfunction(work):
+        raise LeaseInvalid(f"{work.__qualname__} is a generator, whose body would not run: use `return`, not `yield`")
     if not callable(work):
         raise LeaseInvalid(f"the work is {work!r}, and must be a function")
 
