@@ -212,8 +212,7 @@ mod tests {
     #[test]
     fn chart_without_data_says_no_data() {
         let line = |values| [PlotLine { name: "shopify".to_owned(), values }];
-        let drawn =
-            |values| lines("Lag", "on average", Unit::Seconds, &line(values), Duration::from_secs(300)).into_string();
+        let drawn = |values| lines("Lag", "mean", Unit::Seconds, &line(values), Duration::from_secs(300)).into_string();
         let empty = drawn(vec![None, None]);
         assert!(empty.contains("no data") && !empty.contains("<svg") && !empty.contains('0'), "{empty}");
         let zero = drawn(vec![None, Some(0.0)]);

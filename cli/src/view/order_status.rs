@@ -81,6 +81,16 @@ impl Kind {
         matches!(self, Self::Blocked | Self::Parked | Self::OnHold)
     }
 
+    /// Says in a sentence what orders of this kind are: `2 orders are …`.
+    pub fn phrase(self) -> &'static str {
+        match self {
+            Self::Unavailable => "waiting for an unavailable destination",
+            Self::Abandoned => "with the lease of a dead holder",
+            Self::Leased => "leased by others",
+            _ => self.as_str(),
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Blocked => Trouble::Blocked.as_str(),

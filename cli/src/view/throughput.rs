@@ -18,6 +18,9 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
+/// What a lag is, in `status` and on the console.
+pub const LAG: &str = "the time from acceptance to settlement";
+
 pub const WINDOW: Duration = Duration::from_secs(300);
 
 type Place = (String, Sequence);

@@ -194,7 +194,7 @@ impl Trouble {
 fn status_shows_next_command_for_each_group_of_orders() {
     let mut trouble = Trouble::start();
     let nothing = trouble.said(&["status"]);
-    assert_eq!(nothing, "0 orders: 0 wait, 0 are tried again, 0 are blocked. Nothing is parked.\n");
+    assert_eq!(nothing, "0 orders: 0 wait, 0 are failing, 0 are blocked. Nothing is parked.\n");
     trouble.park("450789469", "1");
     trouble.park("450789469", "2");
     let shown = printed(&trouble.local.ran(&["show", PARKED, "--settled", "1"]));
@@ -215,9 +215,7 @@ fn status_shows_next_command_for_each_group_of_orders() {
     assert_eq!(groups[1]["entity"], PARKED, "the oldest");
 
     let shown = trouble.said(&["status"]);
-    assert!(
-        shown.starts_with("4 orders: 0 wait, 1 is tried again, 1 is blocked. 3 deliveries of 2 orders are parked.\n")
-    );
+    assert!(shown.starts_with("4 orders: 0 wait, 1 is failing, 1 is blocked. 3 deliveries of 2 orders are parked.\n"));
     let error = groups[1]["error"].as_str().unwrap();
     let redrive = format!("serializer redrive {} --source shopify --error ", trouble.local.target);
     assert!(shown.contains(&redrive) && shown.contains(error), "{shown}");

@@ -144,19 +144,13 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     };
     let mut kinds = vec![
         some(count(Kind::Waiting), "waits", "wait"),
-        some(count(Kind::Failing), "is tried again", "are tried again"),
+        some(count(Kind::Failing), "is failing", "are failing"),
         some(count(Kind::Blocked), "is blocked", "are blocked"),
     ];
-    let others = [
-        (Kind::Unavailable, "waiting for an unavailable destination"),
-        (Kind::OnHold, "on hold"),
-        (Kind::AtWork, "at work"),
-        (Kind::Leased, "leased by others"),
-        (Kind::Abandoned, "with the lease of a dead holder"),
-    ];
-    kinds.extend(others.into_iter().filter(|(kind, _)| count(*kind) > 0).map(|(kind, what)| {
+    let others = [Kind::Unavailable, Kind::OnHold, Kind::AtWork, Kind::Leased, Kind::Abandoned];
+    kinds.extend(others.into_iter().filter(|kind| count(*kind) > 0).map(|kind| {
         let is = if count(kind) == 1 { "is" } else { "are" };
-        format!("{} {is} {what}", count(kind))
+        format!("{} {is} {}", count(kind), kind.phrase())
     }));
     let orders = some(seen.orders as usize, "order", "orders");
     let aside = match parked {

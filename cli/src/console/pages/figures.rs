@@ -30,6 +30,7 @@ use crate::{
     view::{
         job,
         recording::{EventKind, EventRecorder},
+        throughput::LAG,
     },
 };
 
@@ -69,7 +70,9 @@ async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &Page
     let per = length / STEPS as u32;
     let deliveries = format!("deliveries in {}", duration(per));
     let failures = format!("attempts in {}", duration(per));
-    let lag = |step: &ChartStep| (step.lags > 0).then(|| step.lag.as_secs_f64() / f64::from(step.lags));
+    let time = |step: &ChartStep| (step.times > 0).then(|| step.time.as_secs_f64() / f64::from(step.times));
+    // Rows show how long handlers ran, but not when deliveries were accepted.
+    let title = if shared.watched.story.is_some() { "Lag" } else { "Handler time" };
     // Rows do not show what was accepted.
     let accepted = shared
         .watched
@@ -78,7 +81,7 @@ async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &Page
         .map(|_| ("Accepted", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.accepted)))));
     let others = [
         ("Settled", &*deliveries, Unit::Count, rates.lines(|step| Some(f64::from(step.settled)))),
-        ("Lag", "on average", Unit::Seconds, rates.lines(lag)),
+        (title, "mean", Unit::Seconds, rates.lines(time)),
         ("Failed attempts", &*failures, Unit::Count, rates.lines(|step| Some(f64::from(step.failed)))),
     ];
     let plots: Vec<_> = accepted.into_iter().chain(others).collect();
@@ -95,8 +98,8 @@ async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &Page
             }
         }
         p.read {
-            @if shared.watched.story.is_some() { "Lag is the time from acceptance to settlement. The counts begin with this process's start." }
-            @else { "The counts come from the newest deliveries in the orders' rows, by the first part of the keys. Lag is here the time that handlers ran. The stack's dashboard shows accepted webhooks and longer periods." }
+            @if shared.watched.story.is_some() { "Lag is " (LAG) ", and here a mean; " code { "serializer status" } " shows the median and the longest. The counts begin with this process's start." }
+            @else { "The counts come from the newest deliveries in the orders' rows, by the first part of the keys. " code { "serializer status" } " shows the lag, which is " (LAG) ". The stack's dashboard shows accepted webhooks and longer periods." }
         }
         (jobs_table(&listed, now))
         (held(&reading, now))
@@ -110,8 +113,8 @@ struct ChartStep {
     accepted: u32,
     settled: u32,
     failed: u32,
-    lag: Duration,
-    lags: u32,
+    time: Duration,
+    times: u32,
 }
 
 struct Rates {
@@ -154,8 +157,8 @@ impl Rates {
                         step.failed += 1;
                     }
                     if let Some(since) = accepted.remove(&place) {
-                        step.lag += Duration::from_millis(at.saturating_sub(since));
-                        step.lags += 1;
+                        step.time += Duration::from_millis(at.saturating_sub(since));
+                        step.times += 1;
                     }
                 }
                 _ => {}
@@ -171,8 +174,8 @@ impl Rates {
             let is_parked = receipt.settlement == Settlement::Parked;
             step.failed += receipt.attempts.saturating_sub(1) + u32::from(is_parked && receipt.attempts <= 1);
             if let Some(took) = receipt.took {
-                step.lag += took;
-                step.lags += 1;
+                step.time += took;
+                step.times += 1;
             }
         }
     }

@@ -69,7 +69,7 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
-                    a href={ "/group?state=" (encoded(kind.as_str())) } {
+                    a href={ "/group?state=" (encoded(kind.as_str())) } title=(kind.phrase()) {
                         strong { (at_least(&reading, kind)) (grouped(number)) } " " (badge(kind.as_str()))
                     }
                 }
@@ -94,17 +94,17 @@ fn headline(reading: &StoreReading, is_well: bool) -> String {
     let seen = &reading.overview;
     let orders = |kind| (kind, seen.count(kind), ("order", "orders"));
     let counts = [
-        (orders(Kind::Blocked), "blocked"),
-        ((Kind::Parked, seen.parked.len(), ("delivery", "deliveries")), "parked"),
-        (orders(Kind::OnHold), "on hold"),
-        (orders(Kind::Failing), "failing"),
-        (orders(Kind::Unavailable), "waiting for an unavailable destination"),
-        (orders(Kind::Abandoned), "abandoned"),
+        orders(Kind::Blocked),
+        (Kind::Parked, seen.parked.len(), ("delivery", "deliveries")),
+        orders(Kind::OnHold),
+        orders(Kind::Failing),
+        orders(Kind::Unavailable),
+        orders(Kind::Abandoned),
     ];
-    let present = counts.into_iter().filter(|((_, count, _), _)| *count > 0);
+    let present = counts.into_iter().filter(|(_, count, _)| *count > 0);
     let parts: Vec<String> = present
-        .map(|((kind, number, (one, many)), what)| {
-            format!("{}{} {what}", at_least(reading, kind), count(number as u64, one, many))
+        .map(|(kind, number, (one, many))| {
+            format!("{}{} {}", at_least(reading, kind), count(number as u64, one, many), kind.phrase())
         })
         .collect();
     match (parts.is_empty(), is_well && (reading.unread.is_empty() || reading.knows_trouble())) {

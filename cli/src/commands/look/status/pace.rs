@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use serializer::{
     output::{self, Table, duration},
     say,
-    view::throughput::{Paced, WINDOW},
+    view::throughput::{LAG, Paced, WINDOW},
 };
 use webhook_serializer::{protocol::entity::SourceName, time::Timestamp};
 
@@ -97,10 +97,7 @@ pub fn print(survey: &Survey, rates: Rates, now: Timestamp) {
     } else {
         "an estimate"
     };
-    let words = format!(
-        "accepted and settled count the last {window} ({part}); lag is the time from acceptance to \
-         settlement"
-    );
+    let words = format!("accepted and settled count the last {window} ({part}); lag is {LAG}");
     say!("{}", style(words).dim());
 }
 
