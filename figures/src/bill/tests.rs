@@ -1,7 +1,11 @@
 //! Tests of how the bill grows with the load, and that the pages in `docs/` contain its current
 //! figures.
 
-use super::*;
+use super::{
+    items::{Bill, dollars},
+    observation::{LAMBDA_LINES, LOG_BYTES, SWEEP_LOG_BYTES, metrics},
+    *,
+};
 use crate::made::check_part;
 
 const LOAD: Load = Load {
