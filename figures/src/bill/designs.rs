@@ -29,11 +29,11 @@ impl Load {
     }
 
     /// Returns the cost of reading the sources. Each instance of a function reads them at most
-    /// once a minute, and only while it runs.
-    fn sources_read(&self, ingest_ms: f64, invocations: f64, ms_each: f64) -> Vec<BillItem> {
+    /// once a minute, and only while it runs. `functions` are the functions' invocations, and the time of each in ms.
+    fn sources_read(&self, functions: &[(f64, f64)]) -> Vec<BillItem> {
         let readings = MINUTES * 60.0 / REFRESH.as_secs_f64();
-        let by = |invocations: f64, ms_each: f64| (readings * instances(invocations, ms_each)).min(invocations);
-        let reads = by(self.deliveries(), ingest_ms) + by(invocations, ms_each);
+        let by = |(invocations, ms_each): &(f64, f64)| (readings * instances(*invocations, *ms_each)).min(*invocations);
+        let reads = functions.iter().map(by).sum();
         let mut items = vec![BillItem::new("KMS, sources read", reads, "key requests", price::KEY_REQUEST)];
         match self.document {
             BilledDocument::Parameter => {}
@@ -95,8 +95,10 @@ impl Load {
             BillItem::new("queue", self.bursts() * self.wake_ups().requests(), "queue requests", price::SQS_REQUEST),
             idle_receives(price::SQS_REQUEST),
         ]);
-        items.extend(self.sources_read(INGEST_MS, worker_invocations, worker_ms_each));
+        // The scheduler reads whether alerts are wanted.
+        items.extend(self.sources_read(&[(self.deliveries(), INGEST_MS), self.worker(), (MINUTES, SCHEDULER_MS)]));
         items.extend(self.table_key());
+        items.extend(alerts());
         items.extend([
             BillItem::observation("logs", log_gb, "log GB", price::LOG_GB),
             BillItem::observation("metrics", metrics() + self.sources, "metrics", price::METRIC_MONTH),
@@ -135,7 +137,7 @@ impl Load {
         items.push(BillItem::new("queue", requests, "queue requests", price::SQS_FIFO_REQUEST));
         items.push(idle_receives(price::SQS_FIFO_REQUEST));
         items.extend(more);
-        items.extend(self.sources_read(ingest_ms, batches, batch_ms));
+        items.extend(self.sources_read(&[(self.deliveries(), ingest_ms), (batches, batch_ms)]));
         Bill::new(design, items)
     }
 }
@@ -143,6 +145,15 @@ impl Load {
 /// Returns the instances of a function that run at once, on average, but at least one.
 fn instances(invocations: f64, ms_each: f64) -> f64 {
     (invocations * ms_each / (MINUTES * 60_000.0)).ceil()
+}
+
+/// Returns the cost of the job of alerts while nothing is in trouble.
+fn alerts() -> [BillItem; 2] {
+    let reads = budget::JOB_MINUTE_READS as f64 + budget::ALERTS_READS;
+    [
+        BillItem::observation("alerts", MINUTES * budget::TICK_WRITES as f64, "write units", price::WRITE_UNIT),
+        BillItem::observation("  their looks", MINUTES * reads, "read units", price::READ_UNIT),
+    ]
 }
 
 fn idle_receives(price: f64) -> BillItem {

@@ -52,7 +52,8 @@ impl Load {
              needs logs, metrics and alarms.\n\n\
              us-east-1, arm64, on demand. Free: AWS's monthly free tier that never expires. Assumed: bodies shrink to \
              {:.0} %, functions have {:.0} MB, rows are kept {RETENTION_DAYS} days, every metric has a value each hour, \
-             the observability stack is deployed, and its dashboard is opened once a day.",
+             the observability stack is deployed, its dashboard is opened once a day, and alerts are on but nothing is in \
+             trouble.",
             dollars(ours.dollars()),
             dollars(ours.observation()),
             dollars(ours.dollars() - ours.free()),
