@@ -13,11 +13,12 @@ use tests::{
 use webhook_serializer::{
     alerts::{Alerting, AlertsDocument, AlertsError, DeploymentNaming},
     config::FileDocument,
-    engine::sweep::mend_all,
+    engine::sweep::{Sweeper, mend_all},
     functions::scheduler::{SWEEP, ScheduledEvent, Scheduler, SchedulerSettings},
     jobs::{TickReport, switch::Switch},
     protocol::{
         alert::AlertsRow,
+        budget::{ALERTS_READS, JOB_MINUTE_READS, TICK_WRITES},
         format::FORMAT,
         keys::{alerts_row, outage_row},
         waits::{SourceTag, WaitClass, Waits},
@@ -424,6 +425,40 @@ async fn scheduled(file: &std::path::Path) -> TickReport {
     let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, events, Some(alerting)).expect("it is right");
     let now = world.env.now();
     scheduler.tick(&ScheduledEvent { time: now.to_string() }, now + MINUTE).await.expect("memory answers")
+}
+
+/// Returns what the scheduler's second minute costs with this document and empty tables.
+async fn second_minute(document: &str) -> Reading {
+    let testbed = TestBed::start().await;
+    let Parts { store, waker, queue, .. } = testbed.parts();
+    let (env, observer) = (testbed.env().clone(), Arc::new(TracingLog));
+    let none: &[(&str, &str)] = &[];
+    let settings = SchedulerSettings { switch: Switch::On, ..SchedulerSettings::read(&none).expect("defaults") };
+    let retention = Duration::from_secs(86_400);
+    let sources = LiveSources::fixed(Arc::new(Sources::parse(document).expect("the document is right")));
+    let document = AlertsDocument::opened(sources, env.clone(), observer.clone());
+    let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, observer.clone());
+    let sweeper = Sweeper::new(store.clone(), waker, queue, retention);
+    let scheduler =
+        Scheduler::new(store, sweeper, Jobs::new(), settings, observer, Some(alerting)).expect("it is right");
+    let first = env.now();
+    let mut before = testbed.meter.reading();
+    for due in [first, first + MINUTE] {
+        before = testbed.meter.reading();
+        let report = scheduler.tick(&ScheduledEvent { time: due.to_string() }, first + MINUTE).await;
+        assert!(report.expect("the store answers").ran.iter().all(|run| run.ending == TickOutcome::Done));
+    }
+    testbed.meter.reading() - before
+}
+
+#[tokio::test]
+async fn minute_of_alerts_without_trouble_costs_two_writes_and_four_reads() {
+    let without = second_minute(source!("shop")).await;
+    let more = second_minute(&document("http://127.0.0.1:1/", "form = 'slack'")).await - without;
+    let write_units = TICK_WRITES as f64;
+    let read_units = JOB_MINUTE_READS as f64 + ALERTS_READS;
+    // The job's row is read with the sweep's. Three indexes and the record are read.
+    assert_eq!(more, Reading { write_units, writes: 2, read_units, reads: 4, ..Reading::default() });
 }
 
 /// Promise: a document that cannot be read stops no other job.

@@ -1,7 +1,11 @@
 //! Tests of how the bill grows with the load, and that the pages in `docs/` contain its current
 //! figures.
 
-use super::*;
+use super::{
+    items::{Bill, dollars},
+    observation::{LAMBDA_LINES, LOG_BYTES, SWEEP_LOG_BYTES, metrics},
+    *,
+};
 use crate::made::check_part;
 
 const LOAD: Load = Load {
@@ -76,11 +80,14 @@ fn group_settles_in_one_write() {
 #[test]
 fn doubled_load_doubles_all_but_fixed_costs() {
     let twice = Load { per_day: 20_000.0, ..LOAD };
-    for ((bill, fixed), (twice, fixed_of_twice)) in LOAD.bills().into_iter().zip(twice.bills()) {
+    let idle = Load { per_day: 0.0, ..LOAD };
+    let bills = LOAD.bills().into_iter().zip(twice.bills()).zip(idle.bills());
+    for (((bill, fixed), (twice, fixed_of_twice)), (idle, _)) in bills {
         assert!(fixed > 0.0 && fixed < bill.dollars(), "{}", bill.design);
         assert_eq!(fixed, fixed_of_twice, "{}", bill.design);
         // The sources are read at most once a minute.
-        let growing = |bill: &Bill| bill.without_observation() - fixed - bill.dollars_for("KMS, sources read");
+        let others = |bill: &Bill| bill.without_observation() - bill.dollars_for("KMS, sources read");
+        let growing = |bill: &Bill| others(bill) - others(&idle);
         assert!((growing(&twice) / growing(&bill) - 2.0).abs() < 0.02, "{}", bill.design);
     }
 }
@@ -132,10 +139,27 @@ fn logs_contain_lambdas_lines_of_each_invocation() {
 #[test]
 fn each_instance_reads_the_sources_once_a_minute() {
     // One instance of each function.
-    assert_eq!(count_of(SHOP, "KMS, sources read"), 2.0 * MINUTES);
+    assert_eq!(count_of(SHOP, "KMS, sources read"), 3.0 * MINUTES);
     // A thousand deliveries a second keep 15 instances of ingest busy, and 58 of the worker.
     let busy = Load { per_day: 86_400_000.0, ..SHOP };
-    assert_eq!(count_of(busy, "KMS, sources read"), (15.0 + 58.0) * MINUTES);
+    assert_eq!(count_of(busy, "KMS, sources read"), (15.0 + 58.0 + 1.0) * MINUTES);
+}
+
+/// `tests/end_to_end/alerts.rs` counts the units of a minute.
+#[test]
+fn alerts_cost_two_write_units_and_three_and_a_half_read_units_a_minute() {
+    assert_eq!(count_of(SHOP, "alerts"), 2.0 * MINUTES);
+    assert_eq!(count_of(SHOP, "  their looks"), 3.5 * MINUTES);
+    let idle = Load { per_day: 0.0, ..SHOP };
+    assert_eq!(
+        alerts_dollars(&idle.serializer()),
+        alerts_dollars(&SHOP.serializer()),
+        "they do not grow with the load"
+    );
+}
+
+fn alerts_dollars(bill: &Bill) -> f64 {
+    bill.dollars_for("alerts") + bill.dollars_for("  their looks")
 }
 
 #[test]
@@ -146,7 +170,7 @@ fn place_of_sources_document_is_billed() {
     };
     assert!((more(BilledDocument::Advanced) - 0.05).abs() < 1e-9);
     // A dollar buys 200,000 reads.
-    assert!((more(BilledDocument::Secret) - 0.40 - 2.0 * MINUTES / 200_000.0).abs() < 1e-9);
+    assert!((more(BilledDocument::Secret) - 0.40 - 3.0 * MINUTES / 200_000.0).abs() < 1e-9);
 }
 
 #[test]
@@ -165,7 +189,7 @@ fn figures_page_contains_the_current_bill() {
 fn pages_name_the_current_bill() {
     let [(ours, fixed), ..] = SHOP.bills();
     let records = ours.dollars_for("logs") + ours.dollars_for("metrics");
-    let observability = dollars(ours.observation() - records);
+    let observability = dollars(ours.observation() - records - alerts_dollars(&ours));
     let said = format!(
         "{} a month for the core ({:.0} cents when idle). Logs and {} metrics cost ${}, observability ${observability}",
         dollars(ours.without_observation()),
@@ -175,5 +199,6 @@ fn pages_name_the_current_bill() {
     );
     check_part("docs/deploying.md", "no free tier) pays $", ". [Figures]", &said);
     check_part("docs/deploying.md", "This stack costs $", " a month, of which", &observability);
+    check_part("docs/operating.md", "- **It costs** $", " a month", &dollars(alerts_dollars(&ours)));
     check_part("docs/operating.md", "The alarms need ", " metrics with one source", &(metrics() + 1.0).to_string());
 }

@@ -82,5 +82,9 @@ pub const SWEEP_WRITES: u64 = 1;
 /// Additional read units of a tick of the sweep: the sweep's position is read once.
 pub const SWEEP_READS: u64 = 1;
 
+/// Additional read units of a tick of the job of alerts while nothing is in trouble: the job's record is read once, and
+/// a page of each of the three indexes, which costs half a unit.
+pub const ALERTS_READS: f64 = 2.5;
+
 /// Read units per job and minute: the scheduler reads the job's row.
 pub const JOB_MINUTE_READS: u64 = 1;
