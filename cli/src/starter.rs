@@ -5,12 +5,12 @@ mod programs;
 mod relay;
 mod samples;
 
-pub(crate) use document::MARK as REPLACE;
-
 use std::collections::BTreeMap;
 
 use anyhow::Result;
 use webhook_serializer::{providers, sources::Sources};
+
+pub(crate) use document::REPLACE;
 
 #[derive(Debug, Clone)]
 pub struct StarterChoices {

@@ -11,10 +11,14 @@ import { applyOnce, memory } from "webhook-serializer/receiver";
 const leases = Leases.fromEnv();
 const held = new Map<string, Lease>();
 
+/** Returns what an error says, with halves of surrogate pairs replaced. */
+function text(error: unknown): string {
+  return Buffer.from(String(error)).toString();
+}
+
 function kind(error: unknown): string {
   if (error instanceof LeaseRefused) return error.reason;
-  // UTF-8 has no form for a half of a surrogate pair.
-  if (!(error instanceof LeaseError)) return Buffer.from(String(error)).toString();
+  if (!(error instanceof LeaseError)) return text(error);
   const words = error.name.replace(/^Lease/, "").replace(/(?!^)[A-Z]/g, (letter) => `_${letter}`);
   return words.toLowerCase();
 }
@@ -228,6 +232,6 @@ async function answer(command: any): Promise<object> {
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const answered = await answer(JSON.parse(line)).catch((error) => ({ error: kind(error), message: Buffer.from(String(error)).toString() }));
+  const answered = await answer(JSON.parse(line)).catch((error) => ({ error: kind(error), message: text(error) }));
   console.log(JSON.stringify(answered));
 }

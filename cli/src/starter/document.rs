@@ -18,7 +18,7 @@ const HEAD: &str = "\
 ";
 
 /// Ends the lines with what is for development.
-pub(crate) const MARK: &str = "# REPLACE";
+pub(crate) const REPLACE: &str = "# REPLACE";
 
 /// Returns the document. `keys` are the keys of each source's samples.
 pub(super) fn text(choices: &StarterChoices, keys: &BTreeMap<String, Vec<String>>) -> String {
@@ -40,11 +40,11 @@ fn source(choices: &StarterChoices, provider: &str, keys: &[String], text: &mut 
         let _ = writeln!(text, "# Secret: {}.", plain(rule.facts.secret).trim_end_matches('.'));
     }
     if let Some(secret) = sample_secret(provider) {
-        let _ = writeln!(text, "secrets = [{secret}] {MARK}");
+        let _ = writeln!(text, "secrets = [{secret}] {REPLACE}");
     }
     for (name, what) in [("webhook_id", ""), ("client_id", ""), ("url", ": the URL that you register")] {
         if let Some(value) = field(name) {
-            let _ = writeln!(text, "{name} = {value} {MARK}{what}");
+            let _ = writeln!(text, "{name} = {value} {REPLACE}{what}");
         }
     }
     let entity = entity(choices, provider);
@@ -59,7 +59,8 @@ fn source(choices: &StarterChoices, provider: &str, keys: &[String], text: &mut 
     };
     handler(choices, text);
     if let Some(options) = table.get("generic").and_then(Item::as_table) {
-        let _ = write!(text, "\n{MARK}: what the sender's documentation says\n[sources.{provider}.generic]\n{options}");
+        let _ =
+            write!(text, "\n{REPLACE}: what the sender's documentation says\n[sources.{provider}.generic]\n{options}");
     }
 }
 

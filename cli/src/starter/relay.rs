@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::{
     StarterChoices, StarterFile, StarterHandler,
-    document::{MARK, handler, sample_secret, shop},
+    document::{REPLACE, handler, sample_secret, shop},
     programs::template,
 };
 
@@ -49,7 +49,7 @@ pub(super) fn source(choices: &StarterChoices, text: &mut String) {
 [sources.{SOURCE}]
 provider = "standard-webhooks"
 # Secret: the receiver's PARCELS_SECRET: `whsec_` and 24 random bytes or more, in base64.
-secrets = [{secret}] {MARK}
+secrets = [{secret}] {REPLACE}
 # Key: {key}/order/ID, with ShipStation's number of the order: WooCommerce's id, unless a plugin numbers the orders.
 entity = "{key}/order/{{/data/orderNumber}}"
 "#

@@ -81,7 +81,7 @@ impl Kind {
         matches!(self, Self::Blocked | Self::Parked | Self::OnHold)
     }
 
-    /// Says in a sentence what orders of this kind are: `2 orders are …`.
+    /// Describes orders of this kind in a sentence, such as `2 orders are …`.
     pub fn phrase(self) -> &'static str {
         match self {
             Self::Unavailable => "waiting for an unavailable destination",

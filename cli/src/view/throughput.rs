@@ -18,7 +18,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-/// What a lag is, in `status` and on the console.
+/// Explains a lag in `status` and on the console.
 pub const LAG: &str = "the time from acceptance to settlement";
 
 pub const WINDOW: Duration = Duration::from_secs(300);

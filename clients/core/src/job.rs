@@ -26,7 +26,7 @@ use crate::{
     commit::{host_writes, not_committed},
     effects::Effects,
     failure::{self, failure},
-    session::{Client, given},
+    session::Client,
     zones,
 };
 
@@ -54,7 +54,7 @@ pub(crate) fn session(
     effects: &Effects,
     start: Json,
 ) -> Result<impl Future<Output = ()> + Send + use<>, String> {
-    let start: Start = given(&start.to_string())?;
+    let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
     if start.schedule.is_empty() {
         return Err(format!("job {}: the schedule is not given, such as `0 3 * * *` or `every 6 hours`", start.job));
     }

@@ -52,7 +52,7 @@ fn a_month() -> u64 {
 ///
 /// Such JSON is well-formed, unless JSON or UTF-8 has no form for a value, such as an infinite number or a half of a
 /// surrogate pair.
-pub(crate) fn given<T: DeserializeOwned>(json: &str) -> Result<T, String> {
+fn given<T: DeserializeOwned>(json: &str) -> Result<T, String> {
     serde_json::from_str(json).map_err(|error| {
         if error.is_syntax() {
             return "a text is not Unicode, or a number is not finite".to_owned();
@@ -224,12 +224,12 @@ impl Session {
         let task: BoxFuture<'static, ()> = if start.get("job").is_some() {
             Box::pin(job::session(client, &effects, start)?)
         } else {
-            let start: Start = given(&start.to_string())?;
+            let start: Start = serde_json::from_value(start).map_err(|error| error.to_string())?;
             let terms = start.terms()?;
             match EntityKey::parse(&start.key) {
                 Ok(key) => {
-                    let own = [Some(client.table.clone()), client.inbox.clone()];
-                    Box::pin(run(effects.clone(), client.leases(&effects), own, key, terms, start))
+                    let tables = (client.table.clone(), client.inbox.clone());
+                    Box::pin(run(effects.clone(), client.leases(&effects), tables, key, terms, start))
                 }
                 Err(error) => {
                     effects.emit(failure::event("invalid_key", error.to_string()));
@@ -280,9 +280,15 @@ impl Session {
     }
 }
 
-/// `own` are the entities table, and the inbox table if it is known.
-async fn run(effects: Effects, leases: Leases, own: [Option<Arc<str>>; 2], key: EntityKey, terms: Terms, start: Start) {
-    let table = own[0].clone().unwrap_or_default();
+/// `table` is the entities table, and `inbox` the inbox table if it is known.
+async fn run(
+    effects: Effects,
+    leases: Leases,
+    (table, inbox): (Arc<str>, Option<Arc<str>>),
+    key: EntityKey,
+    terms: Terms,
+    start: Start,
+) {
     if start.look {
         return effects.emit(look(&leases, &key, &table).await);
     }
@@ -308,7 +314,7 @@ async fn run(effects: Effects, leases: Leases, own: [Option<Arc<str>>; 2], key: 
                 Err(error) => return effects.emit(failed(&error)),
             },
             Some("commit") => {
-                let writes = match host_writes(&command, own.each_ref().map(Option::as_deref)) {
+                let writes = match host_writes(&command, [Some(&*table), inbox.as_deref()]) {
                     Ok(writes) => writes,
                     Err(reason) => {
                         effects.emit(failure::event("invalid", reason));

@@ -23,7 +23,7 @@ pub(crate) fn host_write(table: &str, number: usize) -> Write {
     Write::delete(Key::named(format!("{HOST}{table}"), "number", number as u64))
 }
 
-/// What DynamoDB says of a row that has not the table's key.
+/// DynamoDB's words about a row without the table's key.
 const ANOTHER_KEY: [&str; 3] = ["does not match the schema", "Missing the key", "Type mismatch for key"];
 
 /// Part of the message if a table does not have the key of a row that is read or written.

@@ -86,7 +86,7 @@ function checkEndpoint(service: string) {
   }
 }
 
-/** A request that the SDK repeats is refused after its first try has landed, and the core would take that for its answer. */
+/** If the SDK repeats a request that has landed, DynamoDB refuses the repeat. The core would take that for the answer. */
 async function checkRetries({ config }: DynamoDBClient | SQSClient, name: string) {
   if (typeof config?.maxAttempts !== "function") throw new LeaseInvalid(`${name} is not a client of the AWS SDK for JavaScript`);
   if ((await config.maxAttempts()) !== 1) {

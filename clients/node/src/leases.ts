@@ -7,7 +7,7 @@ import { LeaseContended, LeaseInvalid, LeaseKeyInvalid } from "./errors.js";
 import { JOB_OPTIONS, runJob, type JobOptions, type JobRun } from "./jobs.js";
 import { Machine } from "./machine.js";
 import { misnamed, type Names } from "./options.js";
-import { tablesOf } from "./writes.js";
+import { hasHalfCharacter, tablesOf } from "./writes.js";
 
 /** How long a lease lasts, and how long to wait for it, in milliseconds. */
 export interface Terms {
@@ -291,9 +291,8 @@ function checkNames<T>(given: T, names: Names<T>) {
   if (reason !== undefined) throw new LeaseInvalid(reason);
 }
 
-/** UTF-8 has no form for a half of a surrogate pair, which JSON can carry. */
 function checkKey(key: string) {
-  if (/\p{Surrogate}/u.test(key)) throw new LeaseKeyInvalid("the key has a half of a surrogate pair, which is no character");
+  if (hasHalfCharacter(key)) throw new LeaseKeyInvalid("the key has a half of a surrogate pair, which is no character");
 }
 
 /** Checks before a lease is taken or a tick is started, so that a mistake leaves no trace. */

@@ -357,7 +357,8 @@ class TestRefusals(Local):
             own = {"Delete": {"TableName": environment()["ENTITIES_TABLE"], "Key": {"entity": {"S": "a/b"}}}}
             self.assert_invalid("write 1 is to entities, the serializer's own table", lease.commit, [put("a"), own])
             self.assert_invalid("at most 99 writes, not 100", lease.commit, [put("a")] * 100)
-            for write in ({}, {"Put": {}}, "Put", {**put("a"), **own}):
+            half = {"Put": {"TableName": "totals\ud83d", "Item": {}}}
+            for write in ({}, {"Put": {}}, "Put", {**put("a"), **own}, half):
                 self.assert_invalid("write 0 is not of the form", lease.commit, [write])
             self.assertFalse(lease.is_lost)
 

@@ -168,7 +168,10 @@ def _table_of(number: int, write: Write) -> str:
     """Returns the table of a write, which has this number."""
     try:
         (members,) = write.values()
-        return str(members["TableName"])
+        table = str(members["TableName"])
+        # A half of a surrogate pair, which JSON can carry, and UTF-8 cannot, is a ValueError.
+        table.encode()
+        return table
     except (AttributeError, KeyError, TypeError, ValueError):
         raise LeaseInvalid(
             f'write {number} is not of the form {{"Put": {{"TableName": …, …}}}}, as transact_write_items takes it'

@@ -1,4 +1,4 @@
-//! What a worker, or somebody in its way, may do in a state.
+//! Lists the next actions of a worker, and of whoever interferes with it, in a state.
 
 use crate::{
     protocol::{HandlerAnswer, Hearing, ModelAction, Protocol},

@@ -142,13 +142,11 @@ fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
         1 => format!("1 {one}"),
         _ => format!("{count} {many}"),
     };
-    let mut kinds = vec![
-        some(count(Kind::Waiting), "waits", "wait"),
-        some(count(Kind::Failing), "is failing", "are failing"),
-        some(count(Kind::Blocked), "is blocked", "are blocked"),
-    ];
-    let others = [Kind::Unavailable, Kind::OnHold, Kind::AtWork, Kind::Leased, Kind::Abandoned];
-    kinds.extend(others.into_iter().filter(|kind| count(*kind) > 0).map(|kind| {
+    let mut kinds = vec![some(count(Kind::Waiting), "waits", "wait")];
+    let always = [Kind::Failing, Kind::Blocked];
+    let if_any = [Kind::Unavailable, Kind::OnHold, Kind::AtWork, Kind::Leased, Kind::Abandoned];
+    let if_any = if_any.into_iter().filter(|kind| count(*kind) > 0);
+    kinds.extend(always.into_iter().chain(if_any).map(|kind| {
         let is = if count(kind) == 1 { "is" } else { "are" };
         format!("{} {is} {}", count(kind), kind.phrase())
     }));

@@ -1,6 +1,7 @@
-// ShipStation's webhooks name a URL, but no order. This asks the URL for its shipments or orders, and posts an event for
-// each to the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and SHIPSTATION_KEY:
-// API key and secret with `:` between them, in base64. With SHIPMENTS, a file answers in place of ShipStation.
+// ShipStation's webhooks name a URL, but no order. This asks the URL for its shipments or orders, and posts an event
+// for each to the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and
+// SHIPSTATION_KEY: API key and secret with `:` between them, in base64. With SHIPMENTS, a file answers in place of
+// ShipStation.
 import { createHmac } from "node:crypto";
 import { readFile } from "node:fs/promises";
 
@@ -32,7 +33,7 @@ async function read(resource: string, page: number): Promise<Page> {
 }
 
 async function post(type: string, number: number, data: Shipment | Order): Promise<void> {
-  // The same shipment has the same id: relayed twice, its event is a repeat.
+  // The same shipment or order has the same id: relayed twice, its event is a repeat.
   const id = `shipstation-${type}-${number}`;
   const timestamp = String(Math.floor(Date.now() / 1000));
   const body = JSON.stringify({ type, data });

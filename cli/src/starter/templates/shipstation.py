@@ -1,6 +1,7 @@
 # ShipStation's webhooks name a URL, but no order. This asks the URL for its shipments or orders, and posts an event for
-# each to the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and SHIPSTATION_KEY:
-# API key and secret with `:` between them, in base64. With SHIPMENTS, a file answers in place of ShipStation.
+# each to the source `parcels`, which finds the order's key in it. It needs PARCELS_URL and PARCELS_SECRET, and
+# SHIPSTATION_KEY: API key and secret with `:` between them, in base64. With SHIPMENTS, a file answers in place of
+# ShipStation.
 import base64
 import hashlib
 import hmac
@@ -46,7 +47,7 @@ def read(resource, page):
 
 
 def post(kind, number, data):
-    # The same shipment has the same id: relayed twice, its event is a repeat.
+    # The same shipment or order has the same id: relayed twice, its event is a repeat.
     name, timestamp = f"shipstation-{kind}-{number}", str(int(time.time()))
     body = json.dumps({"type": kind, "data": data})
     key = base64.b64decode(os.environ["PARCELS_SECRET"].removeprefix("whsec_"))

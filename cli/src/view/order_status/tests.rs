@@ -1,4 +1,4 @@
-//! What operators read of orders in each state.
+//! Tests the words for orders in each state.
 
 use webhook_serializer::protocol::{
     format::{FORMAT, attribute as a},

@@ -1,4 +1,4 @@
-//! Receipts in the row and in rows of their own, by which repeats are recognised.
+//! Repeats are recognised by receipts, in the order's row and in rows of their own.
 
 use super::*;
 
