@@ -364,3 +364,75 @@ async fn probe_after_a_refused_start_is_an_ordinary_attempt() {
     assert_eq!(starts.load(Relaxed), 2 * 6, "each is started twice");
     assert_eq!(world.operator().all_parked().await.expect("memory answers").len(), 6);
 }
+
+/// What else wakes or takes an order that waits for a destination that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Besides {
+    WakeUp,
+    Retry,
+    LeaseDuringTheOutage,
+    LeaseBeyondTheOutage,
+}
+
+/// An outage's end also ends the wait of an order that other wake-ups name in the same batch, or whose lease somebody
+/// else has held meanwhile.
+#[tokio::test(start_paused = true)]
+async fn outage_ends_waits_whatever_else_wakes_or_takes_the_order() {
+    use Besides::*;
+    let mut late = Vec::new();
+    for besides in [WakeUp, Retry, LeaseDuringTheOutage, LeaseBeyondTheOutage] {
+        let world = TestWorld::new().with_sources(SOURCES);
+        append_orders(&world, &["shop"], 3).await;
+        let down = destination(|_| true, REFUSES, &Arc::default());
+        let fails_for = |time| work_until(&world, down.clone(), 3, world.env.monotonic() + time);
+        fails_for(5 * MINUTE).await;
+        let leases = world.leases("a person");
+        let orders = ["shop/1", "shop/2"].map(key);
+        let acquire = async || {
+            let terms = || Terms::default().lease(MINUTE);
+            let guards = join_all(orders.iter().map(|order| leases.acquire(order, terms()))).await;
+            guards.into_iter().map(|guard| guard.expect("it is free"))
+        };
+        match besides {
+            WakeUp => {
+                for order in &orders {
+                    world.waker().wake(order, Duration::ZERO, SECOND).await.expect("memory answers");
+                }
+            }
+            Retry => {
+                for order in &orders {
+                    world.operator().retry(order).await.expect("memory answers");
+                }
+                fails_for(2 * SECOND).await;
+            }
+            LeaseDuringTheOutage => {
+                let guards = acquire().await;
+                fails_for(2 * SECOND).await;
+                for guard in guards {
+                    guard.release().await.expect("memory answers");
+                }
+                fails_for(2 * SECOND).await;
+            }
+            LeaseBeyondTheOutage => {}
+        }
+        // All wake-ups are due then, so that those of one order come in one batch.
+        world.env.sleep(30 * SECOND).await;
+        let back = world.env.monotonic();
+        let holder = async {
+            if besides == LeaseBeyondTheOutage {
+                let guards = acquire().await;
+                world.env.sleep(8 * SECOND).await;
+                for guard in guards {
+                    guard.release().await.expect("memory answers");
+                }
+            }
+        };
+        tokio::join!(holder, work_until(&world, Done, 3, back + 10 * MINUTE));
+        let Recovery { first, rest } = recovery(&world, back, 3);
+        println!("{besides:?}: {first:?}, then {rest:?}");
+        // A worker that finds somebody else's lease comes back after as long as the lease has lasted.
+        let most = if besides == LeaseBeyondTheOutage { 20 * SECOND } else { 10 * SECOND };
+        late.extend((rest > most).then_some((besides, rest)));
+    }
+    assert!(late.is_empty(), "{late:?}");
+}

@@ -154,8 +154,8 @@ pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: ClockReading, capacity
         AcquireStep::NothingToDo => DrainBegin::Drained(Drained::Ended),
         AcquireStep::Requeue(delay, reason) => DrainBegin::Drained(Drained::Requeue(delay, reason)),
         AcquireStep::Awaits(token, delay) => DrainBegin::Drained(Drained::Awaits(token, delay)),
-        AcquireStep::Follow { token, delay, is_followed } => {
-            DrainBegin::Drained(Drained::Follows { token, delay, is_followed })
+        AcquireStep::Follow { token, delay, is_followed, retry_at } => {
+            DrainBegin::Drained(Drained::Follows { token, delay, is_followed, retry_at })
         }
         AcquireStep::AskAfter(_) => DrainBegin::AskAgain,
         AcquireStep::TakeOver { seen, .. } => DrainBegin::TakeOver(intern_view(&seen)),

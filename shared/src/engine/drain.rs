@@ -117,6 +117,8 @@ pub struct ReceivedWakeUp {
     pub ended_wait: Option<EndedWait>,
     /// See [`WakeUp::outage`].
     pub outage: Option<OutageWait>,
+    /// Set if another wake-up of the batch names no outage. The order may have gone on since it began to wait.
+    pub is_also_plain: bool,
     /// The longest time that a wake-up of the batch waited in the queue for a worker.
     pub lag: Duration,
 }
@@ -124,7 +126,16 @@ pub struct ReceivedWakeUp {
 impl ReceivedWakeUp {
     /// Returns a wake-up of `entity`, without a token, that was received `times` times.
     pub fn new(entity: EntityKey, times: u32) -> Self {
-        Self { entity, times, token: None, gap: None, ended_wait: None, outage: None, lag: Duration::ZERO }
+        Self {
+            entity,
+            times,
+            token: None,
+            gap: None,
+            ended_wait: None,
+            outage: None,
+            is_also_plain: false,
+            lag: Duration::ZERO,
+        }
     }
 
     pub fn wake_up(wake_up: WakeUp, times: u32) -> Self {
@@ -213,6 +224,8 @@ impl Drainer {
         gate: &SuspectGate,
         in_flight: &InFlight,
     ) -> Acknowledgement {
+        let Ok(wake_up) = self.of_one_kind(wake_up).await else { return Acknowledgement::Keep };
+        let wake_up = &*wake_up;
         // The replacement carries the same token, because claims may rely on the received wake-up.
         let fresh = WakeUp {
             token: wake_up.token.map(|token| token.0),
@@ -275,7 +288,9 @@ impl Drainer {
             Acquisition::NothingToDo => Drained::Ended,
             Acquisition::Requeue(delay, reason) => Drained::Requeue(delay, reason),
             Acquisition::Awaits(awaited, delay) => Drained::Awaits(awaited, delay),
-            Acquisition::Follows { token, delay, is_followed } => Drained::Follows { token, delay, is_followed },
+            Acquisition::Follows { token, delay, is_followed, retry_at } => {
+                Drained::Follows { token, delay, is_followed, retry_at }
+            }
         })
     }
 

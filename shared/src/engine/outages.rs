@@ -147,8 +147,13 @@ impl Outages {
         match outage {
             Ok(None) => None,
             Ok(Some(outage)) => Some(self.look_after(&outage)),
-            Err(_) => Some(LOOK.0.mul_f64(1.0 + env.fraction() / 10.0)),
+            Err(_) => Some(self.look_soon()),
         }
+    }
+
+    /// Returns the time until a waiting order's next look if the store has not answered the last one.
+    pub(crate) fn look_soon(&self) -> Duration {
+        LOOK.0.mul_f64(1.0 + self.store.env().fraction() / 10.0)
     }
 
     /// Returns the time until a waiting order's next look at the row. Looks become rarer as the outage lasts.

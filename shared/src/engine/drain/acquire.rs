@@ -21,6 +21,7 @@ use crate::{
         table::TableError,
     },
     telemetry::{Event, RequeueReason},
+    time::Timestamp,
 };
 
 const FIRST_LOOK: Duration = Duration::from_millis(50);
@@ -39,6 +40,7 @@ pub(super) enum Acquisition {
         token: FencingToken,
         delay: Duration,
         is_followed: bool,
+        retry_at: Option<Timestamp>,
     },
 }
 
@@ -129,8 +131,8 @@ impl LeaseRequest<'_> {
                 AcquireStep::NothingToDo => return Ok(Acquisition::NothingToDo),
                 AcquireStep::Requeue(delay, reason) => return Ok(Acquisition::Requeue(delay, reason)),
                 AcquireStep::Awaits(awaited, delay) => return Ok(Acquisition::Awaits(awaited, delay)),
-                AcquireStep::Follow { token, delay, is_followed } => {
-                    return Ok(Acquisition::Follows { token, delay, is_followed });
+                AcquireStep::Follow { token, delay, is_followed, retry_at } => {
+                    return Ok(Acquisition::Follows { token, delay, is_followed, retry_at });
                 }
                 AcquireStep::AskAfter(wait) => {
                     env.sleep(wait).await;

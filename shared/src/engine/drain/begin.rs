@@ -26,11 +26,13 @@ pub enum AcquireStep {
     Awaits(FencingToken, Duration),
     /// Follow the exclusive lease with this token: requeue the received wake-up under this token,
     /// with this delay, and record that in the row. If another wake-up already follows the lease, and the
-    /// received one carries another token, delete it.
+    /// received one carries another token and names no outage that the order waits for, delete it.
     Follow {
         token: FencingToken,
         delay: Duration,
         is_followed: bool,
+        /// The end of the wait of the delivery in front.
+        retry_at: Option<Timestamp>,
     },
     AskAfter(Duration),
     LookWithin(Duration),
@@ -79,7 +81,8 @@ pub fn acquire_step(
                 AcquireStep::TakeOver { seen, attempts }
             }
             Some(held) if held.kind == LeaseKind::Exclusive => {
-                AcquireStep::Follow { token: seen.token, delay: follow(held, now), is_followed: seen.is_followed(now) }
+                let (delay, is_followed) = (follow(held, now), seen.is_followed(now));
+                AcquireStep::Follow { token: seen.token, delay, is_followed, retry_at: seen.retry_at }
             }
             // The drain hands over within moments.
             Some(held) if seen.handover.is_some() => match look {
@@ -121,6 +124,7 @@ pub enum Drained {
         token: FencingToken,
         delay: Duration,
         is_followed: bool,
+        retry_at: Option<Timestamp>,
     },
     Lost,
     /// The store did not answer the request for the lease, or a wake-up could not be sent. If the
@@ -154,12 +158,14 @@ pub fn disposition(wake_up: &WakeUp, is_replaced: bool, drained: Drained, lease:
         Drained::Awaits(awaited, delay) => {
             Disposition::Replace(WakeUp::under(&wake_up.entity, awaited), delay, RequeueReason::Retry)
         }
-        Drained::Follows { token, is_followed: true, .. } if wake_up.token.is_some_and(|own| own != token.0) => {
-            Disposition::Delete
-        }
-        Drained::Follows { token, delay, .. } => {
+        Drained::Follows { token, delay, is_followed, retry_at } => {
+            // The lease leaves a wait as it is, so the outage's end still ends it.
+            let outage = wake_up.outage.clone().filter(|outage| Some(outage.until) == retry_at);
+            if is_followed && outage.is_none() && wake_up.token.is_some_and(|own| own != token.0) {
+                return Disposition::Delete;
+            }
             let ended_wait = wake_up.ended_wait.filter(|_| wake_up.outage.is_none());
-            let wake_up = WakeUp { token: Some(token.0), ended_wait, ..WakeUp::of(&wake_up.entity) };
+            let wake_up = WakeUp { ended_wait, outage, ..WakeUp::under(&wake_up.entity, token) };
             Disposition::Replace(wake_up, delay, RequeueReason::Held)
         }
         Drained::Requeue(delay, reason) => Disposition::Replace(fresh(), delay, reason),

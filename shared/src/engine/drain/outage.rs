@@ -1,21 +1,43 @@
 //! Lets an order that waits for a destination look whether the outage is over, without the order's lease.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use super::{Drainer, PATIENCE, ReceivedWakeUp};
 use crate::{
     engine::{outages::OutageWait, queue::EndedWait, store::StoreError},
-    protocol::inbox::{RetryNow, Retrying},
+    protocol::{
+        inbox::{RetryNow, Retrying},
+        state::EntityState,
+    },
 };
 
 impl Drainer {
+    /// Decides which wake-up of a batch counts if one names an outage and another does not: the one that names the
+    /// outage if the order still has its wait, and otherwise the other one.
+    pub(super) async fn of_one_kind<'a>(
+        &self,
+        wake_up: &'a ReceivedWakeUp,
+    ) -> Result<Cow<'a, ReceivedWakeUp>, StoreError> {
+        let Some(wait) = wake_up.outage.as_ref().filter(|_| wake_up.is_also_plain) else {
+            return Ok(Cow::Borrowed(wake_up));
+        };
+        let seen = self.store.entity(&wake_up.entity, PATIENCE).await?;
+        let of_one_kind = if seen.is_some_and(|seen| has_wait(&seen, wait)) {
+            ReceivedWakeUp { is_also_plain: false, ended_wait: None, ..wake_up.clone() }
+        } else {
+            ReceivedWakeUp { is_also_plain: false, outage: None, ..wake_up.clone() }
+        };
+        Ok(Cow::Owned(of_one_kind))
+    }
+
     /// Looks at the outage that the order of `wake_up` waits for. Returns the time until the next look if the outage
     /// lasts.
     ///
     /// If the order goes on before its wait is over, its wait is ended, and the returned wake-up says so. `None`
     /// leaves the wake-up as it is.
     pub(super) async fn after_outage(&self, wake_up: &ReceivedWakeUp) -> Result<Option<ReceivedWakeUp>, Duration> {
-        let Some(OutageWait { destination, until, is_counted }) = &wake_up.outage else { return Ok(None) };
+        let Some(wait) = &wake_up.outage else { return Ok(None) };
+        let OutageWait { destination, until, is_counted } = wait;
         if *until <= self.store.env().now() {
             return Ok(None);
         }
@@ -24,21 +46,25 @@ impl Drainer {
         if is_used && let Some(delay) = self.outages.look(destination, &wake_up.entity).await {
             return Err(delay);
         }
-        let ended_wait = self.end_wait(wake_up).await.unwrap_or_default();
+        let ended_wait = self.end_wait(wake_up, wait).await.map_err(|_| self.outages.look_soon())?;
         // After a wait that counts nothing, nothing is left of it to be taken off: the attempt is an ordinary one.
         let counted = ended_wait.filter(|_| *is_counted);
         Ok(counted.map(|ended| ReceivedWakeUp { ended_wait: Some(ended), ..wake_up.clone() }))
     }
 
-    /// Ends the wait that `wake_up` belongs to. Returns `None` if the order has gone on.
-    async fn end_wait(&self, wake_up: &ReceivedWakeUp) -> Result<Option<EndedWait>, StoreError> {
-        let Some(seen) = self.store.entity(&wake_up.entity, PATIENCE).await? else { return Ok(None) };
-        let waits = Some(seen.token) == wake_up.token && seen.last_error.is_some() && seen.held.is_none();
-        let Some(until) = seen.retry_at.filter(|_| waits && !seen.is_stopped()) else { return Ok(None) };
-        let ended = EndedWait { sequence: seen.next(), until };
+    /// Ends the wait that `wake_up` belongs to. Returns `None` if the order has gone on, or somebody has its lease.
+    async fn end_wait(&self, wake_up: &ReceivedWakeUp, wait: &OutageWait) -> Result<Option<EndedWait>, StoreError> {
+        let seen = self.store.entity(&wake_up.entity, PATIENCE).await?;
+        let Some(seen) = seen.filter(|seen| has_wait(seen, wait) && seen.held.is_none()) else { return Ok(None) };
         match self.store.run(&RetryNow { seen: &seen }, PATIENCE).await? {
-            Retrying::Now(_) => Ok(Some(ended)),
+            Retrying::Now(_) => Ok(Some(EndedWait { sequence: seen.next(), until: wait.until })),
             Retrying::Changed(_) => Ok(None),
         }
     }
+}
+
+/// Returns whether the delivery in front still waits for the outage's end. Other holders of the lease change the token,
+/// and leave the wait.
+fn has_wait(seen: &EntityState, wait: &OutageWait) -> bool {
+    seen.retry_at == Some(wait.until) && seen.last_error.is_some() && !seen.is_stopped()
 }

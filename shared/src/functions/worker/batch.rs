@@ -1,6 +1,9 @@
 //! Sorts a batch of queue messages by kind and order, without I/O.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    time::Duration,
+};
 
 use crate::{
     engine::{
@@ -8,7 +11,7 @@ use crate::{
         drain::{Acknowledgement, ReceivedWakeUp},
         queue::{self, Unreadable},
     },
-    protocol::entity::EntityKey,
+    protocol::entity::{EntityKey, FencingToken},
     time::Timestamp,
 };
 
@@ -23,12 +26,43 @@ pub struct ReceivedMessage {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Batch {
-    wake_ups: BTreeMap<EntityKey, (ReceivedWakeUp, Vec<String>)>,
+    wake_ups: BTreeMap<EntityKey, MergedWakeUps>,
     /// The time at which the wake-up that has waited longest was due.
     due: Option<Timestamp>,
     deferred: Vec<(String, Deferred)>,
     undeliverable: Vec<(String, String)>,
     unreadable: Vec<String>,
+}
+
+/// The wake-ups of one order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct MergedWakeUps {
+    merged: ReceivedWakeUp,
+    /// The token of the wake-up whose outage `merged` names.
+    outage_token: Option<FencingToken>,
+    ids: Vec<String>,
+}
+
+impl MergedWakeUps {
+    fn new(received: ReceivedWakeUp, id: String) -> Self {
+        Self { outage_token: received.token, merged: received, ids: vec![id] }
+    }
+
+    /// Merges a wake-up with the others. They keep a token only if all have the same, and of several waits for an
+    /// outage the newest.
+    fn add(&mut self, received: ReceivedWakeUp, id: String) {
+        let Self { merged, outage_token, ids } = self;
+        merged.times = merged.times.max(received.times);
+        merged.token = merged.token.filter(|token| Some(*token) == received.token);
+        merged.gap = merged.gap.max(received.gap);
+        merged.ended_wait = merged.ended_wait.max(received.ended_wait);
+        merged.is_also_plain |= merged.outage.is_some() != received.outage.is_some();
+        if received.outage.is_some() && (merged.outage.is_none() || received.token > *outage_token) {
+            merged.outage = received.outage;
+            *outage_token = received.token;
+        }
+        ids.push(id);
+    }
 }
 
 impl Batch {
@@ -55,28 +89,21 @@ impl Batch {
         batch
     }
 
-    /// Merges a wake-up with the others of its order. They keep a token only if all have the same.
     fn add(&mut self, received: ReceivedWakeUp, id: String) {
-        let new = || (received.clone(), Vec::new());
-        let (merged, ids) = self.wake_ups.entry(received.entity.clone()).or_insert_with(new);
-        merged.times = merged.times.max(received.times);
-        merged.token = merged.token.filter(|token| Some(*token) == received.token);
-        merged.gap = merged.gap.max(received.gap);
-        if received.outage.is_none() {
-            merged.outage = None;
+        match self.wake_ups.entry(received.entity.clone()) {
+            Entry::Vacant(vacant) => _ = vacant.insert(MergedWakeUps::new(received, id)),
+            Entry::Occupied(mut others) => others.get_mut().add(received, id),
         }
-        merged.ended_wait = merged.ended_wait.max(received.ended_wait);
-        ids.push(id);
     }
 
     /// Returns the orders to drain at `now`.
     pub fn orders(&self, now: Timestamp) -> Vec<ReceivedWakeUp> {
         let lag = self.due.map_or(Duration::ZERO, |due| now.since(due));
-        self.wake_ups.values().map(|(merged, _)| ReceivedWakeUp { lag, ..merged.clone() }).collect()
+        self.wake_ups.values().map(|order| ReceivedWakeUp { lag, ..order.merged.clone() }).collect()
     }
 
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
-        self.wake_ups.get(entity).into_iter().flat_map(|(_, ids)| ids)
+        self.wake_ups.get(entity).into_iter().flat_map(|order| &order.ids)
     }
 
     /// Returns the deferred deliveries with their messages' ids, grouped by order. Each order's deliveries are in order
@@ -106,7 +133,7 @@ impl Batch {
         self.wake_ups
             .iter()
             .filter(|(entity, _)| acknowledgements.get(entity) != Some(&Acknowledgement::Delete))
-            .flat_map(|(_, (_, ids))| ids.iter().cloned())
+            .flat_map(|(_, order)| order.ids.iter().cloned())
             .collect()
     }
 }
@@ -114,7 +141,10 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::entity::FencingToken;
+    use crate::{
+        engine::{outages::OutageWait, queue::WakeUp},
+        protocol::outage::DestinationId,
+    };
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -151,6 +181,33 @@ mod tests {
         for others in [[seven, eight, seven], [seven, none, seven], [none, seven, seven]] {
             assert_eq!(of(&others), None, "{others:?}");
         }
+    }
+
+    #[test]
+    fn merged_wake_ups_name_the_newest_outage() {
+        let a = EntityKey::parse("n/a").unwrap();
+        let destination = DestinationId::of("handler", "shop");
+        let waiting = |token, until| {
+            let wait = OutageWait {
+                destination: destination.clone(),
+                until: Timestamp::from_millis(until),
+                is_counted: false,
+            };
+            WakeUp { outage: Some(wait), ..WakeUp::under(&a, FencingToken(token)) }
+        };
+        let of = |wake_ups: &[WakeUp]| {
+            let bodies = wake_ups.iter().map(|wake_up| queue::Message::WakeUp(wake_up.clone()).text());
+            let merged = Batch::sort(bodies.map(|body| message("1", &body, 1))).orders(NOW).remove(0);
+            (merged.outage.map(|wait| wait.until.as_millis()), merged.is_also_plain)
+        };
+        let (old, new, plain) = (waiting(7, 90), waiting(8, 50), WakeUp::of(&a));
+        for order in [[&old, &new, &new], [&new, &old, &old], [&old, &old, &new]] {
+            assert_eq!(of(&order.map(Clone::clone)), (Some(50), false));
+        }
+        for order in [[&old, &new, &plain], [&plain, &new, &old], [&new, &plain, &old]] {
+            assert_eq!(of(&order.map(Clone::clone)), (Some(50), true));
+        }
+        assert_eq!(of(&[plain.clone(), plain]), (None, false));
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use super::*;
 use crate::{
+    engine::outages::OutageWait,
     protocol::{
         entity::EntityKey,
         format::{FORMAT, attribute as a},
+        outage::DestinationId,
         table::Row,
     },
     time::Nonce,
@@ -88,7 +90,7 @@ fn wake_up_follows_exclusive_lease_after_its_age() {
         let seen = held(LeaseKind::Exclusive, now + left * SECOND);
         let token = seen.token;
         let step = |seen| acquire_step(Acquired::Held(seen), now, AMPLE, look, SECOND);
-        let follow = |is_followed| AcquireStep::Follow { token, delay: delay * SECOND, is_followed };
+        let follow = |is_followed| AcquireStep::Follow { token, delay: delay * SECOND, is_followed, retry_at: None };
         assert_eq!(step(seen.clone()), follow(false), "{age} {left}");
         let followed = EntityState { handover: Some(now), ..seen.clone() };
         assert_eq!(step(followed), follow(true), "{age} {left}");
@@ -135,10 +137,12 @@ fn drain_result_deletes_replaces_or_keeps_wake_up() {
         assert_eq!(of(token, false, not_now), Disposition::Replace(wake_up(token), SECOND, reason));
         assert_eq!(of(token, false, Drained::Lost), Disposition::Replace(wake_up(token), LEASE, RequeueReason::Lost));
         assert_eq!(of(token, false, Drained::Failed), Disposition::Keep);
-        let follows = Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed: false };
+        let follows =
+            |is_followed| Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed, retry_at: None };
+        let followed = follows(true);
+        let follows = follows(false);
         let follower = WakeUp::under(&entity(), FencingToken(70));
         assert_eq!(of(token, false, follows), Disposition::Replace(follower, SECOND, reason));
-        let followed = Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed: true };
         let expected = match token {
             None => Disposition::Replace(WakeUp::under(&entity(), FencingToken(70)), SECOND, reason),
             Some(_) => Disposition::Delete,
@@ -164,4 +168,24 @@ fn wake_up_with_outdated_token_is_deleted() {
     assert_eq!(of(Some(69)), Disposition::Delete);
     assert_eq!(of(Some(70)), awaited);
     assert_eq!(of(None), awaited);
+}
+
+#[test]
+fn wake_up_that_follows_a_lease_names_the_outage_of_the_wait() {
+    let until = NOW + 60 * SECOND;
+    let outage = OutageWait { destination: DestinationId::of("handler", "shop"), until, is_counted: true };
+    let received = WakeUp { outage: Some(outage), ..WakeUp::under(&entity(), FencingToken(3)) };
+    let of = |is_followed, retry_at| {
+        let follows = Drained::Follows { token: FencingToken(70), delay: SECOND, is_followed, retry_at };
+        disposition(&received, false, follows, LEASE)
+    };
+    for is_followed in [false, true] {
+        let follower = WakeUp { token: Some(70), ..received.clone() };
+        assert_eq!(of(is_followed, Some(until)), Disposition::Replace(follower, SECOND, RequeueReason::Held));
+    }
+    for retry_at in [None, Some(NOW)] {
+        let follower = WakeUp::under(&entity(), FencingToken(70));
+        assert_eq!(of(false, retry_at), Disposition::Replace(follower, SECOND, RequeueReason::Held));
+        assert_eq!(of(true, retry_at), Disposition::Delete);
+    }
 }
