@@ -123,7 +123,11 @@ impl Worker {
             self.env.within(TIME_TO_ANSWER / 2, visibility.give_back(&receipts)).await;
             kept
         };
-        let both = async { tokio::join!(join_all(drains), appended) };
+        let both = async {
+            let done = tokio::join!(join_all(drains), appended);
+            self.env.within(TIME_TO_ANSWER / 2, in_flight.first_answer()).await;
+            done
+        };
         let (acknowledgements, kept) = match select(pin!(both), pin!(visibility.extend(&in_flight))).await {
             Either::Left((done, _)) => done,
             Either::Right((never, _)) => match never {},
