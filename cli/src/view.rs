@@ -13,5 +13,6 @@ pub mod overview;
 pub mod position;
 pub mod recording;
 pub mod similar;
+pub mod summary;
 pub mod throughput;
 pub mod timeline;

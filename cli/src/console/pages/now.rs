@@ -6,7 +6,11 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use webhook_serializer::{alerts::alike, protocol::entity::EntityKey, time::Timestamp};
+use webhook_serializer::{
+    alerts::alike,
+    protocol::{entity::EntityKey, outage::Outage},
+    time::Timestamp,
+};
 
 use super::{
     super::{
@@ -63,14 +67,13 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
     let tiles: Vec<(Kind, u64)> = kinds.map(|kind| (kind, count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
-        @for outage in &outages {
-            p.error { (timed(&outage::sentence(outage, now))) "." }
-        }
+        (destinations_down(&outages, now))
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
                     a href={ "/group?state=" (encoded(kind.as_str())) } title=(kind.phrase()) {
                         strong { (at_least(&reading, kind)) (grouped(number)) } " " (badge(kind.as_str()))
+                        @if number > 0 && kind.phrase() != kind.as_str() { " " small { (kind.phrase()) } }
                     }
                 }
             }
@@ -88,6 +91,14 @@ async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
         (read(&reading, "/?read=all"))
     };
     Ok(page_of("Now", Tab::Now, shared, &reading, depths.depth()).around(shared, request, &body))
+}
+
+fn destinations_down(outages: &[Outage], now: Timestamp) -> Markup {
+    html! {
+        @for outage in outages {
+            p.error { (timed(&outage::sentence(outage, now))) "." }
+        }
+    }
 }
 
 fn headline(reading: &StoreReading, is_well: bool) -> String {
@@ -298,10 +309,12 @@ async fn one_group(shared: &Shared, selection: &NowParameters, request: &PageReq
         query("source", &selection.source),
         query("error", &selection.error)
     );
+    let outages = if kind == Kind::Unavailable { shared.watched.operator.outages().await? } else { Vec::new() };
     let (one, many) = if kind == Kind::Parked { ("delivery", "deliveries") } else { ("order", "orders") };
     let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
-        h1 { (badge(&selection.state)) " " (counted) }
+        h1 { (badge(&selection.state)) " " (counted) @if kind.phrase() != kind.as_str() { " " (kind.phrase()) } }
+        (destinations_down(&outages, now))
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
         @if kind == Kind::Parked && entries.iter().any(|entry| !entry.entity().is_unrouted()) {
@@ -326,6 +339,7 @@ mod tests {
     use webhook_serializer::{
         operator::Estimate,
         protocol::{
+            attempt::{FailureClass, Retries},
             entity::Sequence,
             format::{FORMAT, attribute as a},
             keys::parked_row,
@@ -334,7 +348,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::view::overview::Overview;
+    use crate::view::{overview::Overview, summary::summary};
 
     fn reading(unread: &[&'static str]) -> StoreReading {
         let mut overview = Overview::default();
@@ -361,6 +375,33 @@ mod tests {
     }
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+    /// Promise: `status` and the console use the same words for a state.
+    #[test]
+    fn headline_and_status_use_the_same_words() {
+        let order = |number: u32| {
+            let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, format!("shop/order/{number}"));
+            row.with(a::TAIL, 4_u32).with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32)
+        };
+        let unavailable = Retries::default().after(FailureClass::Unavailable, Duration::from_secs(9));
+        let failed = |number| order(number).with(a::LAST_ERROR, "no").with(a::RETRY_AT, 1_004_000_u32);
+        let lost = order(5).with(a::HOLDER, "h").with(a::KIND, "drain").with(a::HOLDER_INFO, "worker 3");
+        let mut reading = reading(&[]);
+        for row in [
+            order(2).with(a::HOLD, 940_000_u32),
+            failed(3).with(a::ATTEMPTS, 1_u32),
+            failed(4).with(a::RETRIES, unavailable.to_stored().unwrap()),
+            lost.with(a::EXPIRES_AT, 900_000_u32),
+        ] {
+            reading.overview.order(&row, NOW);
+        }
+        let (headline, status) = (headline(&reading, false), summary(&reading.overview, true, true));
+        let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_trouble() && *kind != Kind::Leased);
+        for kind in kinds {
+            assert!(headline.contains(kind.phrase()), "{kind:?}: {headline}");
+            assert!(status.contains(kind.phrase()), "{kind:?}: {status}");
+        }
+    }
 
     #[test]
     fn numbers_of_an_incomplete_reading_are_lower_bounds() {
