@@ -101,6 +101,18 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
+/// `uvx` and `npx` are on the PATH, and the command itself is not.
+#[test]
+fn procfile_starts_the_command_as_its_package_does() {
+    let folder = folder();
+    let typed = "sh --from /tmp/packed.whl webhook-serializer-cli";
+    let mut command = serializer(&["init", path(folder.path()), "--provider", "shopify", "--handler", "log"]);
+    let done = command.env("SERIALIZER_COMMAND", typed).output().expect("it can be run");
+    let procfile = std::fs::read_to_string(folder.path().join("Procfile")).expect("it is written");
+    assert_eq!(procfile, format!("serializer: {typed} local --sources sources.toml\n"));
+    assert!(printed(&done).contains(&format!("  {typed} list --local\n")), "{done:?}");
+}
+
 /// Promise: what `serializer init` writes is valid and runs at once; each sample gets the key that its comment names.
 #[test]
 fn written_files_work_for_each_provider() {

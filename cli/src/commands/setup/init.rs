@@ -197,9 +197,9 @@ fn write_new(path: &Path, file: &StarterFile) -> Result<()> {
 fn command() -> String {
     let name = this_command();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A package's launcher gives two words, such as `npx webhook-serializer-cli`.
+    // A package's launcher gives several words, such as `npx webhook-serializer-cli`.
     let program = name.split(' ').next().unwrap_or_default();
-    if !name.contains('/') && std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+    if !program.contains('/') && std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
         return name;
     }
     std::env::current_exe().map_or(name, |program| quoted(&program.to_string_lossy()))

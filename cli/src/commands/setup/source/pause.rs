@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::json;
-use serializer::output;
+use serializer::output::{self, this_command};
 use webhook_serializer::{protocol::entity::SourceName, sources::REFRESH};
 
 use super::{
@@ -55,7 +55,7 @@ impl Pause {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let words = [
             format!("{}; from then on, its deliveries are accepted and wait", soon()),
-            "`serializer source resume` lets workers handle them, in order".to_owned(),
+            format!("`{} source resume` lets workers handle them, in order", this_command()),
         ];
         Ok(match self.of.write(true, ("paused", "is paused in"), &words).await? {
             true => ExitCode::SUCCESS,

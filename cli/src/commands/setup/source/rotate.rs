@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use serializer::{
     document::{DocumentPlace, Text},
-    output::{self, quoted},
+    output::{self, command_line},
 };
 use webhook_serializer::{
     protocol::entity::SourceName,
@@ -153,7 +153,7 @@ impl Rotate {
     }
 
     fn second_step(&self) -> String {
-        format!("serializer source rotate{} --finish {}", self.whereabouts.option(), quoted(self.name.as_str()))
+        command_line("source rotate", &self.whereabouts.option(), &["--finish", self.name.as_str()])
     }
 }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::samples,
-    output::{local_address, local_option, quoted},
+    output::{local_address, local_option, quoted, this_command},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
 };
@@ -175,7 +175,10 @@ impl Variables for DeploymentVariables<'_> {
 
 pub async fn sources(place: &DocumentPlace) -> Result<(FoundDocument, Sources)> {
     let found = place.read().await?.with_context(|| {
-        format!("{place} does not exist: `serializer source add` makes a file or a parameter, with its first source")
+        format!(
+            "{place} does not exist: `{} source add` makes a file or a parameter, with its first source",
+            this_command()
+        )
     })?;
     let sources = document::accepted(place, &found)?;
     Ok((found, sources))
