@@ -74,6 +74,8 @@ fn source_commands_never_print_a_secret() {
     let before = read(&path);
     let paused = run(&["pause", "pay", "--yes"], "");
     assert!(paused.contains("+ paused = true") && paused.contains("is paused: its webhooks are accepted"), "{paused}");
+    let resume = format!("\n  serializer source resume --sources {} pay\n", at[1]);
+    assert!(paused.contains(&resume), "{paused}");
     assert!(paused.contains("within 1 min; from then on, its deliveries are accepted and wait"), "{paused}");
     assert!(run(&["pause", "pay", "--yes"], "").contains("already paused"));
     assert!(run(&["list"], "").contains("`pay` is paused"));

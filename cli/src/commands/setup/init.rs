@@ -167,8 +167,9 @@ fn report(starter: &Starter, next: &[String]) {
         say!("{} {}", style("written").green(), file.path);
     }
     say!("\nKeys of the samples:\n");
+    let width = starter.keys.keys().map(String::len).max().unwrap_or_default();
     for (source, keys) in &starter.keys {
-        say!("  {source:<16} {}", keys.join(", "));
+        say!("  {source:<width$}  {}", keys.join(", "));
     }
     let (before, after) = next.split_at(next.len() - 2);
     say!("\nNext:\n");
