@@ -101,6 +101,19 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
+/// An older Node refuses the receiver's option without a reason.
+#[test]
+fn typescript_is_told_with_its_node() {
+    for (language, handler, is_told) in
+        [("typescript", "forward", true), ("typescript", "invoke=orders", true), ("python", "forward", false)]
+    {
+        let folder = folder();
+        let told = ["--provider", "shopify", "--language", language, "--handler", handler];
+        let done = ran(&[&["init", path(folder.path())], &told[..]].concat());
+        assert_eq!(printed(&done).contains("TypeScript needs Node 22.6 or newer."), is_told, "{done:?}");
+    }
+}
+
 /// `uvx` and `npx` are on the PATH, and the command itself is not.
 #[test]
 fn procfile_starts_the_command_as_its_package_does() {

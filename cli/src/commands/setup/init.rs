@@ -176,6 +176,9 @@ fn report(starter: &Starter, next: &[String]) {
     before.iter().for_each(|line| say!("  {line}"));
     say!("\nThen start the programs of the Procfile, each in a terminal of its own (or all with foreman or honcho):\n");
     starter.processes.iter().for_each(|(_, line)| say!("  {line}"));
+    if starter.processes.iter().any(|(_, line)| line.contains(" node ")) {
+        say!("\nTypeScript needs Node 22.6 or newer.");
+    }
     say!("\nThen, in another terminal:\n");
     after.iter().for_each(|line| say!("  {line}"));
 }
