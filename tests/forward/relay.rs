@@ -28,7 +28,7 @@ use crate::{
 
 const RELAYED: &str = "https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False";
 
-/// A server that answers 200, in place of ingest or of a foreign host.
+/// A server that answers 200, in place of ingest, of ShipStation or of a foreign host.
 struct Server {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
@@ -45,9 +45,11 @@ impl Server {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut bytes = Vec::new();
                 while !is_whole(&bytes) && stream.read_buf(&mut bytes).await.unwrap() > 0 {}
-                received.lock().unwrap().push(String::from_utf8(bytes).unwrap());
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
-                stream.write_all(answer).await.unwrap();
+                let request = String::from_utf8(bytes).unwrap();
+                let body = page(&request);
+                received.lock().unwrap().push(request);
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+                stream.write_all((head + &body).as_bytes()).await.unwrap();
             }
         });
         Self { url, requests }
@@ -56,6 +58,14 @@ impl Server {
     fn requests(&self) -> Vec<String> {
         self.requests.lock().unwrap().clone()
     }
+}
+
+/// Returns ShipStation's answer to the request: the first or the second page, each with a shipment.
+fn page(request: &str) -> String {
+    let line = request.lines().next().unwrap_or_default();
+    let number = if line.contains("page=2") { 2 } else { 1 };
+    let shipment = serde_json::json!({ "shipmentId": number, "orderNumber": "727", "trackingNumber": null });
+    serde_json::json!({ "shipments": [shipment], "total": 2, "page": number, "pages": 2 }).to_string()
 }
 
 fn is_whole(bytes: &[u8]) -> bool {
@@ -142,6 +152,47 @@ fn stored(sources: &Sources, request: &str) -> (String, String) {
     assert_eq!(source.verify(request, now), Ok(Verified::Delivery));
     let incoming = source.delivery(request, now);
     (incoming.entity.to_string(), incoming.identity.delivery_id.to_string())
+}
+
+/// The relay asks for each page, whether ShipStation's URL has parameters or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn relay_reads_all_pages_of_any_url() {
+    for language in LANGUAGES {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::start().await;
+        let url = server.url.clone();
+        let change = |line: String| {
+            for name in ["shipstation.mts", "shipstation.py"].map(|name| folder.path().join(name)) {
+                if let Ok(relay) = fs::read_to_string(&name) {
+                    fs::write(name, relay.replace("https://ssapi.shipstation.com", &url)).unwrap();
+                }
+            }
+            line.replace("http://127.0.0.1:9000", &url)
+                .replace("SHIPMENTS=shipments.json", "SHIPSTATION_KEY=a2V5OnNlY3JldA==")
+        };
+        let receiver = match receiver(&folder, language, change).await {
+            Ok(receiver) => receiver,
+            Err(reason) => {
+                not_run(&reason);
+                continue;
+            }
+        };
+        let urls = ["/shipments", "/shipments?storeID=1&batchId=7"].map(|path| format!("{}{path}", server.url));
+        assert_eq!(deliver(&receiver, &[&urls[0], &urls[1]]).await, [""; 0]);
+        let requests = server.requests();
+        let (asked, posted): (Vec<_>, Vec<_>) = requests.iter().partition(|request| request.starts_with("GET "));
+        let paths: Vec<&str> = asked.iter().filter_map(|request| request.split(' ').nth(1)).collect();
+        let first = ["/shipments?page=1", "/shipments?page=2"];
+        let second = ["/shipments?storeID=1&batchId=7&page=1", "/shipments?storeID=1&batchId=7&page=2"];
+        assert_eq!(paths, [first, second].concat());
+        assert!(
+            asked.iter().all(|request| request.to_ascii_lowercase().contains("authorization: basic a2v5onnly3jlda=="))
+        );
+        let sources = Sources::parse(&fs::read_to_string(folder.path().join("sources.toml")).unwrap()).unwrap();
+        let ids: Vec<String> = posted.iter().map(|request| stored(&sources, request).1).collect();
+        let page = ["shipstation-SHIP_NOTIFY-1", "shipstation-SHIP_NOTIFY-2"];
+        assert_eq!(ids, [page, page].concat());
+    }
 }
 
 /// ShipStation signs nothing, so a forged webhook may name any URL.

@@ -122,6 +122,29 @@ fn without_rust_page_names_every_release_asset() {
     targets.iter().for_each(|target| assert!(page.contains(&format!("`{target}`")), "{target}"));
 }
 
+/// The tag of an action can be moved to other code; its commit cannot.
+#[test]
+fn workflows_name_each_action_by_its_commit() {
+    for path in [
+        ".github/workflows/ci.yml",
+        ".github/workflows/release.yml",
+        "templates/github/deploy-webhooks.yml",
+        "templates/github/webhooks.yml",
+    ] {
+        let workflow = file(path);
+        let used = workflow.lines().filter_map(|line| line.trim_start_matches([' ', '-']).strip_prefix("uses: "));
+        for action in used.filter(|action| !action.starts_with("./")) {
+            let (name, version) = action.split_once(" # v").unwrap_or((action, ""));
+            let commit = name.split_once('@').map_or("", |(_, commit)| commit);
+            let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+            assert!(is_commit && !version.is_empty(), "{path}: {action}");
+        }
+        // The default of a container is sh, which has no `*.{tgz,whl}`.
+        let has_bash = workflow.contains("defaults:\n  run:\n    shell: bash\n");
+        assert!(has_bash || !workflow.contains("container: ${{"), "{path}");
+    }
+}
+
 #[test]
 fn deploying_page_has_at_most_2300_words() {
     let words =

@@ -10,7 +10,7 @@ use console::style;
 use serializer::{
     console::MeteredConnection,
     local::sender::Sender,
-    output::{LOCAL, command_line, local_address, local_of_environment, local_option, quoted},
+    output::{LOCAL, command_line, local_address, local_of_environment, local_option, quoted, this_command},
     say,
     stack::{Stack, api::Services},
     view::{order_status::NextCommand, position::Named},
@@ -240,10 +240,13 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
         "{url} does not begin with http://; write --local={LOCAL}, with the port that `serializer local` printed, or set \
          SERIALIZER_LOCAL to that URL"
     );
-    let answer = Sender::new(url)
-        .request("GET", "/local", &[], Vec::new())
-        .await
-        .context("no `serializer local` answers: start it, or give its URL with --local=http://127.0.0.1:PORT or in SERIALIZER_LOCAL")?;
+    let answer = Sender::new(url).request("GET", "/local", &[], Vec::new()).await.with_context(|| {
+        format!(
+            "no `serializer local` answers: start it with `{} local`, or give its URL with \
+                 --local=http://127.0.0.1:PORT or in SERIALIZER_LOCAL",
+            this_command()
+        )
+    })?;
     serde_json::from_str(&answer.body).with_context(|| format!("{url} is not a `serializer local`"))
 }
 

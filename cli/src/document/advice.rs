@@ -15,7 +15,10 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use crate::{local::samples, output::Table};
+use crate::{
+    local::samples,
+    output::{Table, this_command},
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advice {
@@ -77,8 +80,9 @@ pub fn of(source: &Source) -> Vec<Advice> {
     let paused = source.is_paused.then(|| Advice {
         weight: Weight::Note,
         text: format!(
-            "source `{0}` is paused: its webhooks are accepted and wait. To continue: `serializer source resume {0}`",
-            source.name
+            "source `{0}` is paused: its webhooks are accepted and wait. To continue: `{1} source resume {0}`",
+            source.name,
+            this_command()
         ),
     });
     let several = several(source).map(|text| Advice { weight: Weight::Note, text });

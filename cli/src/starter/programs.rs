@@ -73,12 +73,12 @@ pub(super) fn install(choices: &StarterChoices) -> Option<&'static str> {
     let is_receiver = matches!(choices.handler, StarterHandler::Forward { .. });
     is_receiver.then_some(match choices.language {
         Language::TypeScript => concat!(
-            "npm install webhook-serializer express  # while the registry lacks it: ./webhook-serializer-",
+            "npm install webhook-serializer express  # while the registry lacks it, the path of webhook-serializer-",
             env!("CARGO_PKG_VERSION"),
             ".tgz in place of its name (docs/without-rust.md)"
         ),
         Language::Python => concat!(
-            "pip install webhook-serializer fastapi uvicorn  # while the registry lacks it: ./webhook_serializer-",
+            "pip install webhook-serializer fastapi uvicorn  # while the registry lacks it, the path of webhook_serializer-",
             env!("CARGO_PKG_VERSION"),
             "-*.whl in place of its name (docs/without-rust.md)"
         ),

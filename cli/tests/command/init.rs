@@ -101,6 +101,31 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
+/// An older Node refuses the receiver's option without a reason.
+#[test]
+fn typescript_is_told_with_its_node() {
+    for (language, handler, is_told) in
+        [("typescript", "forward", true), ("typescript", "invoke=orders", true), ("python", "forward", false)]
+    {
+        let folder = folder();
+        let told = ["--provider", "shopify", "--language", language, "--handler", handler];
+        let done = ran(&[&["init", path(folder.path())], &told[..]].concat());
+        assert_eq!(printed(&done).contains("TypeScript needs Node 22.6 or newer."), is_told, "{done:?}");
+    }
+}
+
+/// `uvx` and `npx` are on the PATH, and the command itself is not.
+#[test]
+fn procfile_starts_the_command_as_its_package_does() {
+    let folder = folder();
+    let typed = "sh --from /tmp/packed.whl webhook-serializer-cli";
+    let mut command = serializer(&["init", path(folder.path()), "--provider", "shopify", "--handler", "log"]);
+    let done = command.env("SERIALIZER_COMMAND", typed).output().expect("it can be run");
+    let procfile = std::fs::read_to_string(folder.path().join("Procfile")).expect("it is written");
+    assert_eq!(procfile, format!("serializer: {typed} local --sources sources.toml\n"));
+    assert!(printed(&done).contains(&format!("  {typed} list --local\n")), "{done:?}");
+}
+
 /// Promise: what `serializer init` writes is valid and runs at once; each sample gets the key that its comment names.
 #[test]
 fn written_files_work_for_each_provider() {

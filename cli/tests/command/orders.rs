@@ -424,6 +424,32 @@ fn variable_stands_for_the_local_option() {
     assert!(!stack.contains("cannot be used with") && !stack.contains("local"), "{stack}");
 }
 
+/// Promise: a command that the output suggests begins as its caller typed it, such as with `npx`.
+#[test]
+fn suggested_command_begins_as_the_caller_typed_it() {
+    let local = LocalProcess::with_order();
+    let ran = |arguments: &[&str]| {
+        let mut command = serializer(arguments);
+        let done = command.env("SERIALIZER_COMMAND", "npx typed").output().expect("it can be run");
+        printed(&done) + &complained(&done)
+    };
+    let (here, nowhere) = (format!("--local={}", local.url), "http://127.0.0.1:1");
+    let document = event("sources.toml");
+    for (arguments, suggested) in [
+        (&["show", &here, "shopify/order/0"][..], "`npx typed lease list --local="),
+        (&["list", "--local=http://127.0.0.1:1"], "start it with `npx typed local`"),
+        (&["send", "--to", nowhere, &event("shopify-orders-updated.json")], "start `npx typed local`"),
+        (
+            &["source", "add", "shopify", "--provider", "shopify", "--handler", "log", "--sources", &document],
+            "`npx typed source rotate shopify`",
+        ),
+        (&["source", "list", "--sources", "none.toml"], "`npx typed source add`"),
+    ] {
+        let shown = ran(arguments);
+        assert!(shown.contains(suggested), "{arguments:?}: {shown}");
+    }
+}
+
 #[test]
 fn local_option_with_port_only_is_refused_with_example() {
     let shown = ran(&["show", "--local=9001", ORDER]);

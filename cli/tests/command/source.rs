@@ -74,6 +74,8 @@ fn source_commands_never_print_a_secret() {
     let before = read(&path);
     let paused = run(&["pause", "pay", "--yes"], "");
     assert!(paused.contains("+ paused = true") && paused.contains("is paused: its webhooks are accepted"), "{paused}");
+    let resume = format!("\n  serializer source resume --sources {} pay\n", at[1]);
+    assert!(paused.contains(&resume), "{paused}");
     assert!(paused.contains("within 1 min; from then on, its deliveries are accepted and wait"), "{paused}");
     assert!(run(&["pause", "pay", "--yes"], "").contains("already paused"));
     assert!(run(&["list"], "").contains("`pay` is paused"));
@@ -87,6 +89,33 @@ fn source_commands_never_print_a_secret() {
     assert!(first.contains("has its first secret in") && !first.contains("--finish"), "{first}");
     run(&["remove", "late", "--yes"], "");
     assert_eq!(read(&path), SHOP.replace("\"old-u3rVw8Yd\"", "\"newer-q7mZ4kT1\""));
+}
+
+/// A provider that never retries leaves nothing to wait for between the two steps.
+#[test]
+fn rotation_waits_as_long_as_the_provider_retries() {
+    let folder = folder();
+    for (provider, begins, finishes) in [
+        ("woocommerce", "then run this; woocommerce never retries, so there is nothing", "woocommerce never retries"),
+        ("stripe", "signed, 3 d at most, and run:", "wait until stripe no longer retries"),
+        ("klarna", "then wait until klarna no longer retries webhooks that the old one signed, and run:", "wait until"),
+    ] {
+        let document = format!(
+            "[sources.pay]\nprovider = \"{provider}\"\nsecrets = [\"whsec_old-u3rVw8Yd\"]\nhandler = \"log\"\n"
+        );
+        let path = file(&folder, &format!("{provider}.toml"), &document);
+        let at = ["--sources", path.to_str().expect("a path in UTF-8"), "--yes"];
+        let run = |step: &[&str], input: &str| {
+            let done = piped(&[&["source", "rotate", "pay"], step, &at].concat(), input);
+            let shown = printed(&done) + &complained(&done);
+            assert!(done.status.success() && !shown.contains(" ms"), "{shown}");
+            shown
+        };
+        let shown = run(&[], "whsec_newer-q7mZ4kT1");
+        assert!(shown.contains(begins), "{shown}");
+        let shown = run(&["--finish"], "");
+        assert!(shown.contains(finishes), "{shown}");
+    }
 }
 
 #[test]

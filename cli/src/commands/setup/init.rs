@@ -167,14 +167,18 @@ fn report(starter: &Starter, next: &[String]) {
         say!("{} {}", style("written").green(), file.path);
     }
     say!("\nKeys of the samples:\n");
+    let width = starter.keys.keys().map(String::len).max().unwrap_or_default();
     for (source, keys) in &starter.keys {
-        say!("  {source:<16} {}", keys.join(", "));
+        say!("  {source:<width$}  {}", keys.join(", "));
     }
     let (before, after) = next.split_at(next.len() - 2);
     say!("\nNext:\n");
     before.iter().for_each(|line| say!("  {line}"));
     say!("\nThen start the programs of the Procfile, each in a terminal of its own (or all with foreman or honcho):\n");
     starter.processes.iter().for_each(|(_, line)| say!("  {line}"));
+    if starter.processes.iter().any(|(_, line)| line.contains(" node ")) {
+        say!("\nTypeScript needs Node 22.6 or newer.");
+    }
     say!("\nThen, in another terminal:\n");
     after.iter().for_each(|line| say!("  {line}"));
 }
@@ -197,9 +201,9 @@ fn write_new(path: &Path, file: &StarterFile) -> Result<()> {
 fn command() -> String {
     let name = this_command();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // A package's launcher gives two words, such as `npx webhook-serializer-cli`.
+    // A package's launcher gives several words, such as `npx webhook-serializer-cli`.
     let program = name.split(' ').next().unwrap_or_default();
-    if !name.contains('/') && std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
+    if !program.contains('/') && std::env::split_paths(&path).any(|folder| folder.join(program).is_file()) {
         return name;
     }
     std::env::current_exe().map_or(name, |program| quoted(&program.to_string_lossy()))

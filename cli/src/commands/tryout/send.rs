@@ -101,8 +101,9 @@ impl Send {
             }
             let answer = sender.post(&webhook).await.with_context(|| {
                 format!(
-                    "{} could not be posted: start `serializer local`, or give another URL with --to",
-                    path.display()
+                    "{} could not be posted: start `{} local`, or give another URL with --to",
+                    path.display(),
+                    output::this_command()
                 )
             })?;
             all_accepted &= answer.status == 200;

@@ -206,11 +206,10 @@ fn payload(payload: Payload) -> &'static str {
 }
 
 fn repeats(reads: &Reads) -> String {
-    let days = |time: Duration| time.as_secs() / (24 * 3600);
     match reads.retried_for() {
         _ if !reads.names_by_body() => "the same id".to_owned(),
         Duration::ZERO => "–: each request is a delivery".to_owned(),
-        time => format!("an equal body, for {} to {} days", days(time), days(2 * time)),
+        time => format!("an equal body, for {} to {}", length(time), length(2 * time)),
     }
 }
 

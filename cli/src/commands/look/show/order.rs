@@ -80,8 +80,8 @@ impl ShownOrder {
             status.causes.iter().for_each(|cause| say!("{cause}"));
             deployment.print_next(&self.order, &status.next);
         } else {
-            let raw = if deployment.is_local() { "" } else { " --raw" };
-            let list = format!("serializer lease list{} --all{raw}", deployment.option);
+            let raw: &[&str] = if deployment.is_local() { &[] } else { &["--raw"] };
+            let list = deployment.line("lease list", &[&["--all"], raw].concat());
             say!("{name}  {}", style("unknown").yellow());
             say!("No webhook has arrived for this key, or the order has expired or was erased.");
             if !similar.is_empty() {

@@ -261,8 +261,7 @@ fn from(restoring: &RestoreRecord) -> Timestamp {
 }
 
 fn horizon(newest: &Newest) -> Option<Duration> {
-    let rule = rule_of(newest.provider.as_deref()?)?;
-    if rule.facts.retries == Some(0) { Some(Duration::ZERO) } else { rule.reads.horizon }
+    rule_of(newest.provider.as_deref()?)?.reads.horizon
 }
 
 fn listed<'a>(keys: impl ExactSizeIterator<Item = &'a String>) -> String {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, builder::PossibleValuesParser};
 use serde_json::{Map, Value, json};
-use serializer::document;
+use serializer::{document, output::this_command};
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, NAMES},
@@ -68,7 +68,8 @@ impl Add {
             ensure!(
                 is_new,
                 "{place} already has a source `{name}`: choose another name, or give that source another secret with \
-                 `serializer source rotate {name}`"
+                 `{} source rotate {name}`",
+                this_command()
             );
         }
         let fields = self.fields()?;

@@ -5,7 +5,7 @@ use std::{process::ExitCode, time::Duration};
 use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::json;
-use serializer::output;
+use serializer::output::{self, command_line};
 use webhook_serializer::{protocol::entity::SourceName, sources::REFRESH};
 
 use super::{
@@ -53,9 +53,11 @@ const READ_TIME: Duration = Duration::from_secs(10);
 
 impl Pause {
     pub(super) async fn run(self) -> Result<ExitCode> {
+        let PauseOptions { name, document, target, .. } = &self.of;
+        let resume = command_line("source resume", &document.option(&target.deployment_name()), &[name.as_str()]);
         let words = [
             format!("{}; from then on, its deliveries are accepted and wait", soon()),
-            "`serializer source resume` lets workers handle them, in order".to_owned(),
+            format!("this lets workers handle them, in order:\n  {resume}"),
         ];
         Ok(match self.of.write(true, ("paused", "is paused in"), &words).await? {
             true => ExitCode::SUCCESS,

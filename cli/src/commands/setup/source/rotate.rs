@@ -1,13 +1,13 @@
 //! `serializer source rotate`: replaces a secret in two steps; in between, both secrets are accepted.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::{
     document::{DocumentPlace, Text},
-    output::{self, quoted},
+    output::{self, command_line},
 };
 use webhook_serializer::{
     protocol::entity::SourceName,
@@ -82,7 +82,10 @@ impl Rotate {
         let words = [
             format!("running functions accept webhooks signed with the old or the new {word} within {wait}"),
             format!("next: wait {wait}, then let the sender sign with the new {word}"),
-            format!("then wait {}, and run:\n  {}", retries(source), self.second_step()),
+            match old_webhooks(source) {
+                Some(until) => format!("then wait {until}, and run:\n  {}", self.second_step()),
+                None => format!("then run this; {}:\n  {}", never_retries(source), self.second_step()),
+            },
         ];
         let more = json!({ "wait_seconds": REFRESH.as_secs(), "next": self.second_step() });
         self.manner.report(
@@ -120,8 +123,8 @@ impl Rotate {
         if !self.manner.json {
             output::complain(format_args!(
                 "this removes {word} {number} of {held}. The command cannot see whether a sender still signs with it: \
-                 wait {}",
-                retries(source)
+                 {}",
+                old_webhooks(source).map_or_else(|| never_retries(source), |until| format!("wait {until}"))
             ));
         }
         let done = self.manner.apply(place, name, |text| {
@@ -150,7 +153,7 @@ impl Rotate {
     }
 
     fn second_step(&self) -> String {
-        format!("serializer source rotate{} --finish {}", self.whereabouts.option(), quoted(self.name.as_str()))
+        command_line("source rotate", &self.whereabouts.option(), &["--finish", self.name.as_str()])
     }
 }
 
@@ -158,17 +161,19 @@ fn word(field: &str) -> &str {
     if field == "secrets" { "secret" } else { field }
 }
 
-fn retries(source: &Source) -> String {
-    let rule = providers::rule_of(&source.provider_name);
+/// Returns how long webhooks come that the old secret signed, as the words after "wait". `None` if the provider never
+/// retries.
+fn old_webhooks(source: &Source) -> Option<String> {
     let provider = &source.provider_name;
-    match rule.map(|rule| (rule.reads.horizon, rule.facts.retries)) {
-        Some((_, Some(0))) => format!("until {provider} signs with the new one (it never retries)"),
-        Some((Some(horizon), _)) => {
-            format!(
-                "until {provider} no longer retries webhooks that the old one signed, {} at most",
-                output::duration(horizon)
-            )
-        }
-        _ => format!("until {provider} no longer retries webhooks that the old one signed"),
+    let until = format!("until {provider} no longer retries webhooks that the old one signed");
+    match providers::rule_of(provider).and_then(|rule| rule.reads.horizon) {
+        Some(Duration::ZERO) => None,
+        Some(horizon) => Some(format!("{until}, {} at most", output::duration(horizon))),
+        None => Some(until),
     }
+}
+
+fn never_retries(source: &Source) -> String {
+    let provider = &source.provider_name;
+    format!("{provider} never retries, so there is nothing to wait for once it signs with the new one")
 }

@@ -12,7 +12,7 @@ use serializer::{
         samples::{self, SignedWebhook},
         sender::Sender,
     },
-    output::local_address,
+    output::{local_address, this_command},
     say,
 };
 use webhook_serializer::{
@@ -69,8 +69,9 @@ impl Test {
         demand_door(source)?;
         ensure!(
             source.has_secret(),
-            "`{name}` has no `{}` yet: its deliveries are answered 503. Add it with `serializer source rotate {name}`",
-            source.missing_field().unwrap_or_default()
+            "`{name}` has no `{}` yet: its deliveries are answered 503. Add it with `{} source rotate {name}`",
+            source.missing_field().unwrap_or_default(),
+            this_command()
         );
         let (sample, webhook) = self.webhook(source, &sources)?;
         if self.dry_run {
@@ -115,8 +116,9 @@ impl Test {
         if source.sign(&Headers::default(), b"{}", Env::system().now()).is_empty() && source.query().is_none() {
             bail!(
                 "{0} signs with its private key, so no sample can be signed here: let the sender send a test, or try \
-                 samples with `serializer local --development-keys` and `serializer send --provider {0}`",
-                source.provider_name
+                 samples with `{1} local --development-keys` and `{1} send --provider {0}`",
+                source.provider_name,
+                this_command()
             );
         }
         Ok((sample, webhook))

@@ -11,7 +11,7 @@ use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::samples,
-    output::{local_address, local_option, quoted},
+    output::{local_address, local_option, quoted, this_command},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
 };
@@ -82,25 +82,29 @@ impl DocumentLocation {
     }
 
     pub(super) fn option(&self) -> String {
-        let DocumentOptions { sources, sources_parameter, sources_secret } = &self.document;
-        match (sources, sources_parameter, sources_secret) {
-            (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
-            (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
-            (_, _, Some(arn)) => format!(" --sources-secret {}", quoted(arn)),
-            _ => match self.deployment_name() {
-                DeploymentName { local: Some(url), .. } => local_option(url),
-                DeploymentName { stack, .. } => {
-                    let stack = stack.map(|name| format!(" --stack {}", quoted(name)));
-                    stack.unwrap_or_default() + &self.who.option()
-                }
-            },
-        }
+        self.document.option(&self.deployment_name())
     }
 }
 
 impl DocumentOptions {
     fn is_given(&self) -> bool {
         self.sources.is_some() || self.sources_parameter.is_some() || self.sources_secret.is_some()
+    }
+
+    /// Returns the options that name this document again, with a space in front.
+    pub(super) fn option(&self, deployment_name: &DeploymentName<'_>) -> String {
+        match (&self.sources, &self.sources_parameter, &self.sources_secret) {
+            (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
+            (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
+            (_, _, Some(arn)) => format!(" --sources-secret {}", quoted(arn)),
+            _ => match deployment_name {
+                DeploymentName { local: Some(url), .. } => local_option(url),
+                DeploymentName { stack, who, .. } => {
+                    let stack = stack.map(|name| format!(" --stack {}", quoted(name)));
+                    stack.unwrap_or_default() + &who.option()
+                }
+            },
+        }
     }
 
     pub(super) async fn place(&self, deployment_name: DeploymentName<'_>) -> Result<DocumentPlace> {
@@ -175,7 +179,10 @@ impl Variables for DeploymentVariables<'_> {
 
 pub async fn sources(place: &DocumentPlace) -> Result<(FoundDocument, Sources)> {
     let found = place.read().await?.with_context(|| {
-        format!("{place} does not exist: `serializer source add` makes a file or a parameter, with its first source")
+        format!(
+            "{place} does not exist: `{} source add` makes a file or a parameter, with its first source",
+            this_command()
+        )
     })?;
     let sources = document::accepted(place, &found)?;
     Ok((found, sources))

@@ -108,7 +108,7 @@ fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
                 "{} signs with a private key. To try its samples, start again with --development-keys",
                 source.provider_name
             ),
-            None => "no source has a secret to sign with; `serializer check` says what is missing".to_owned(),
+            None => format!("no source has a secret to sign with; `{} check` says what is missing", this_command()),
         }
     })
 }
