@@ -273,6 +273,42 @@ async fn message_without_order_is_parked_and_holds_no_group() {
     );
 }
 
+/// The event has the form of https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-events-structure.html, read on
+/// 2026-11-29. The source is the page's.
+///
+/// Promise: an event of EventBridge comes by a queue, and its order is found in `detail`.
+#[tokio::test(start_paused = true)]
+async fn event_of_eventbridge_is_applied_as_the_page_says() {
+    let page = tests::tree::read("docs/queues.md");
+    let example = page.split("## EventBridge").nth(1).and_then(|text| text.split("```toml\n").nth(1));
+    let document = example.and_then(|text| text.split("```").next()).expect("an example");
+    let world = TestWorld::new().with_sources(document);
+    let event = |id: &str, kind: &str, detail: Value| {
+        let body = json!({
+            "version": "0", "id": id, "detail-type": kind, "source": "com.example.shop", "account": "123456789012",
+            "time": "2018-12-17T21:37:29Z", "region": "eu-central-1", "resources": [], "detail": detail,
+        });
+        record("arn:aws:sqs:eu-central-1:123456789012:shop", &format!("m-{id}"), &body.to_string())
+    };
+    let updated = event("e1", "order.updated", json!({ "shop": "berlin", "order": { "id": 7 } }));
+    let refunded = event("e2", "refund.created", json!({ "shop": "berlin", "refund": { "order_id": 7 } }));
+    let mut again = updated.clone();
+    again["messageId"] = "another".into();
+    assert_eq!(kept(&world, &[updated, refunded, again]).await, [""; 0]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let note = seen.clone();
+    let handler = answering(move |delivery: &Delivery, _| {
+        let (topic, order) = (delivery.topic().to_owned(), delivery.entity().to_string());
+        note.lock().unwrap().push((topic, order, delivery.incoming().event_time));
+        Outcome::Done
+    });
+    world.work(&[world.drainer(handler)]).await;
+    assert_eq!(world.applied(), ["e1", "e2"]);
+    let happened = Some(Timestamp::from_secs(1_545_082_649));
+    let expected = ["order.updated", "refund.created"].map(|topic| (topic.into(), "shop/order/7".into(), happened));
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn ignored_message_is_counted_and_deleted() {
     let world = world();

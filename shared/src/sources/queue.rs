@@ -7,7 +7,7 @@ use super::{
     reference::{FieldPattern, pattern},
     source::SourceEntry,
 };
-use crate::protocol::entity::SourceName;
+use crate::{nearest, protocol::entity::SourceName};
 
 pub(crate) const QUEUE: FieldPattern = pattern(
     "queue",
@@ -127,6 +127,12 @@ impl Sources {
     /// Returns the source whose queue has this ARN.
     pub fn of_queue(&self, arn: &str) -> Option<&Arc<Source>> {
         self.iter().find(|source| source.queue.as_ref().is_some_and(|queue| queue.as_str() == arn))
+    }
+
+    /// Returns a sentence about a queue that no source has.
+    pub fn no_such_queue(&self, arn: &str) -> String {
+        let queues = self.iter().filter_map(|source| source.queue.as_ref());
+        format!("no source has queue = \"{arn}\"{}", nearest::hint(arn, queues.map(QueueArn::as_str)))
     }
 }
 

@@ -39,7 +39,8 @@ pub struct Check {
     /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
-    /// Say instead what each source would do with a Function URL event, as in `events/`, and why. Its signature is not
+    /// Say instead what each source would do with a Function URL event, as in `events/`, or with each message of an SQS
+    /// event, and why. Its signature is not
     /// checked
     #[arg(long, value_name = "FILE", requires = "file")]
     event: Option<PathBuf>,

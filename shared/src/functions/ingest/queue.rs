@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ANSWER, BatchResponse, Ingest};
 use crate::{
-    nearest,
     protocol::trace::Trace,
     providers::{Headers, Request},
     sources::{NewestDocument, OnOutage, ReceivedWebhook, Source, Sources},
     telemetry::{Event, IngestRefusal},
+    time::Timestamp,
     traces,
 };
 
@@ -47,6 +47,13 @@ impl QueueRecord {
         let by_sender = self.message_attributes.iter();
         let by_sender = by_sender.filter_map(|(name, value)| Some((name, value.string_value.as_ref()?)));
         self.attributes.iter().chain(by_sender).map(|(name, value)| (name, value.as_str())).collect()
+    }
+
+    /// Describes the message as a delivery of the source whose queue it comes from.
+    pub fn receive(&self, source: &Source, now: Timestamp) -> ReceivedWebhook {
+        let headers = self.headers();
+        let request = Request { headers: &headers, body: self.body.as_bytes() };
+        source.receive_message(request, &self.message_id, now)
     }
 
     fn trace(&self) -> Trace {
@@ -107,9 +114,7 @@ impl Ingest {
     }
 
     fn read<'a>(&self, position: usize, record: &'a QueueRecord, source: &'a Source) -> Message<'a> {
-        let headers = record.headers();
-        let request = Request { headers: &headers, body: record.body.as_bytes() };
-        let received = source.receive_message(request, &record.message_id, self.env.now());
+        let received = record.receive(source, self.env.now());
         let is_fifo = source.queue.as_ref().is_some_and(|queue| queue.is_fifo());
         let group = record.attributes.get("MessageGroupId").map(String::as_str).filter(|_| is_fifo);
         Message { position, record, source, group, received }
@@ -117,10 +122,8 @@ impl Ingest {
 
     fn refuse_message(&self, record: &QueueRecord, sources: &Sources, newest: NewestDocument) {
         let arn = &record.event_source_arn;
-        let queues = sources.iter().filter_map(|source| source.queue.as_ref());
-        let hint = nearest::hint(arn, queues.map(|queue| queue.as_str()));
         let (refusal, reason) = match newest {
-            NewestDocument::Known => (IngestRefusal::UnknownQueue, format!("no source has queue = \"{arn}\"{hint}")),
+            NewestDocument::Known => (IngestRefusal::UnknownQueue, sources.no_such_queue(arn)),
             NewestDocument::Unknown => {
                 (IngestRefusal::SourcesUnread, format!("the sources cannot be read now; the known ones lack `{arn}`"))
             }
