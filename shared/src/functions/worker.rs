@@ -38,7 +38,8 @@ use futures_util::future::{Either, join_all, select};
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 use visibility::VisibilityExtension;
 
-pub use sqs::{Attributes, BatchResponse, Failure, SqsEvent, SqsRecord};
+pub use super::sqs::{BatchResponse, Failure};
+pub use sqs::{Attributes, SqsEvent, SqsRecord};
 
 #[derive(Clone)]
 pub struct Worker {
@@ -137,8 +138,7 @@ impl Worker {
         if lost > 0 {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
-        let failures = batch.failures(&acknowledgements).into_iter().chain(kept);
-        BatchResponse { batch_item_failures: failures.map(|id| Failure { item_identifier: id }).collect() }
+        BatchResponse::failed(batch.failures(&acknowledgements).into_iter().chain(kept))
     }
 }
 
