@@ -246,6 +246,11 @@ impl Handler for Task {
     fn handles_all(&self, _: &str) -> bool {
         true
     }
+
+    /// It waits, as for another process.
+    fn runs_elsewhere(&self, _: &str) -> bool {
+        true
+    }
 }
 
 /// Runs `scenario` on engines that are started for it.

@@ -4,6 +4,8 @@
 pub mod ingest;
 #[cfg(feature = "scheduler")]
 pub mod scheduler;
+#[cfg(any(feature = "ingest", feature = "worker"))]
+mod sqs;
 #[cfg(feature = "worker")]
 pub mod worker;
 

@@ -311,6 +311,14 @@ pub trait Handler: Send + Sync + 'static {
         let _ = name;
         false
     }
+
+    /// Returns whether the handler called `name` leaves its work to another process, so that no delivery can end the
+    /// worker's process. Such a handler starts some milliseconds sooner: its start does not wait until the queue
+    /// has confirmed when the batch comes back if the worker dies.
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        let _ = name;
+        false
+    }
 }
 
 impl<H: Handler> Handler for Arc<H> {
@@ -341,6 +349,10 @@ impl<H: Handler> Handler for Arc<H> {
     fn handles_all(&self, name: &str) -> bool {
         Handler::handles_all(&**self, name)
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        Handler::runs_elsewhere(&**self, name)
+    }
 }
 
 /// The form of [`Handler`] that can be a trait object.
@@ -358,6 +370,8 @@ pub(crate) trait AnyHandler: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Outcome, HandlerError>>;
 
     fn handles_all(&self, name: &str) -> bool;
+
+    fn runs_elsewhere(&self, name: &str) -> bool;
 }
 
 impl<H: Handler> AnyHandler for H {
@@ -379,6 +393,10 @@ impl<H: Handler> AnyHandler for H {
 
     fn handles_all(&self, name: &str) -> bool {
         Handler::handles_all(self, name)
+    }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        Handler::runs_elsewhere(self, name)
     }
 }
 

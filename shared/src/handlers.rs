@@ -82,6 +82,10 @@ impl Handler for Handlers {
     fn handles_all(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|handler| handler.handles_all(name))
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|handler| handler.runs_elsewhere(name))
+    }
 }
 
 /// Returns the timeout of a call to a destination. This timeout ends shortly before the handler's own, so

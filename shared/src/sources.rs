@@ -14,6 +14,7 @@ mod live;
 mod message;
 mod origin;
 mod provider;
+mod queue;
 pub mod reference;
 mod retry;
 #[cfg(any(test, feature = "verify"))]
@@ -38,6 +39,7 @@ use crate::{protocol::entity::SourceName, providers::Secret};
 pub use filter::{Filter, IgnoredBy};
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
+pub use queue::QueueArn;
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
 pub use sender::ReceivedWebhook;
@@ -146,7 +148,7 @@ impl Sources {
             let source = Source::check(parsed.clone(), entry, &sources, registry).map_err(invalid)?;
             sources.insert(parsed, Arc::new(source));
         }
-        if let Some((name, reason)) = subscriber::objection(&sources) {
+        if let Some((name, reason)) = queue::objection(&sources).or_else(|| subscriber::objection(&sources)) {
             return Err(InvalidSources::Source { source_name: name.to_string(), reason });
         }
         if sources.is_empty() {
@@ -174,14 +176,14 @@ impl Sources {
         self.by_name.get(&SourceName::parse(name).ok()?)
     }
 
-    /// Returns the source of this name, if webhooks can be sent to it: it has no `from`.
+    /// Returns the source of this name, if webhooks can be sent to it: it has neither `from` nor `queue`.
     pub fn door(&self, name: &str) -> Option<&Arc<Source>> {
-        self.get(name).filter(|source| source.from.is_none())
+        self.get(name).filter(|source| source.is_door())
     }
 
     /// Returns the sources that webhooks can be sent to.
     pub fn doors(&self) -> impl Iterator<Item = &Arc<Source>> {
-        self.iter().filter(|source| source.from.is_none())
+        self.iter().filter(|source| source.is_door())
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Source>> {

@@ -37,7 +37,7 @@ pub use export::{begin, flush, invoked};
 #[cfg(not(feature = "otel"))]
 pub use off::*;
 #[cfg(feature = "otel")]
-pub use span::{ReceivedRequest, append_deferred, current, in_current_context};
+pub use span::{ReceivedRequest, append_deferred, append_message, current, in_current_context};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteOutcome {

@@ -33,6 +33,7 @@ mod pages;
 mod parked_for;
 mod promises;
 mod published_keys;
+mod queues;
 mod rates;
 mod recovery;
 mod repair;

@@ -122,6 +122,50 @@ async fn unanswered_visibility_call_delays_start_by_a_second_at_most() {
     assert!(runs.len() == 1 && runs[0].started <= SECOND, "{runs:?}");
 }
 
+/// Like `forward`: what this handler calls runs in another process.
+struct Elsewhere;
+
+impl Handler for Elsewhere {
+    async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
+        context.env().sleep(SECOND / 100).await;
+        Ok(Outcome::Done)
+    }
+
+    fn runs_elsewhere(&self, _: &str) -> bool {
+        true
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_runs_elsewhere_starts_before_visibility_is_extended() {
+    let mut world = TestWorld::new();
+    reluctant(&mut world, SECOND / 5);
+    for (number, id) in ["a", "b"].into_iter().enumerate() {
+        world.append("test/a", id).await;
+        let began = world.env.monotonic();
+        world.process_next(&world.drainer(Elsewhere)).await;
+        let run = &world.journal.runs()[number];
+        assert_eq!((run.started, run.ended), (began, began + SECOND / 100), "{run:?}");
+    }
+    assert_eq!(world.messages.hidden(), 2, "the requests were not broken off");
+}
+
+/// A delivery that may have ended a worker waits, whatever its handler.
+#[tokio::test(start_paused = true)]
+async fn suspect_that_runs_elsewhere_starts_after_visibility_is_extended() {
+    let mut started = Vec::new();
+    for takes in [Duration::ZERO, SECOND / 5] {
+        let mut world = TestWorld::new();
+        world.append("test/a", "a").await;
+        works_until(&world, endless(&Arc::default()), world.env.sleep(SECOND)).await;
+        reluctant(&mut world, takes);
+        works_until(&world, Elsewhere, world.env.sleep(2 * RECOVERY)).await;
+        let runs = world.journal.runs();
+        started.extend(runs.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| run.started));
+    }
+    assert_eq!(started[1], started[0] + SECOND / 5);
+}
+
 fn patient() -> TestWorld {
     let mut world = TestWorld::new().with_sources(source!("test", "handler_timeout = '800s'"));
     world.function_time = Duration::from_secs(900);

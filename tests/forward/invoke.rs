@@ -237,6 +237,10 @@ impl<H: Handler> Handler for LosesAnswers<H> {
     fn handles_all(&self, name: &str) -> bool {
         self.inner.handles_all(name)
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        self.inner.runs_elsewhere(name)
+    }
 }
 
 /// Four workers handle six deliveries of each of six orders, alone and in groups. Answers are lost, and so are replies

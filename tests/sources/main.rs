@@ -16,6 +16,7 @@ use script::{ScriptedDocument, document};
 use tests::prelude::*;
 use webhook_serializer::{
     config::FileDocument,
+    functions::ingest::QueueRecord,
     sources::{NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup},
     telemetry::RequeueReason,
 };
@@ -51,6 +52,32 @@ fn webhook(world: &TestWorld, source: &str, secret: &str, id: &str) -> SignedWeb
 
 fn post(world: &TestWorld, secret: &str, id: &str) -> HttpRequest {
     request(&webhook(world, "shop", secret, id))
+}
+
+/// A queue that was just configured is known with its first message.
+#[tokio::test(start_paused = true)]
+async fn message_of_an_unknown_queue_reads_the_newest_document() {
+    const ARN: &str = "arn:aws:sqs:eu-central-1:123456789012:orders";
+    let queue =
+        format!("[sources.orders]\nprovider='generic'\nqueue='{ARN}'\nhandler='h'\ngeneric={{ entity='/id' }}\n");
+    let message = QueueRecord {
+        message_id: "m".into(),
+        event_source_arn: ARN.into(),
+        body: r#"{"id":7}"#.into(),
+        ..QueueRecord::default()
+    };
+    for is_added in [true, false] {
+        let world = TestWorld::new();
+        let script = ScriptedDocument::new(&[("shop", OLD)]);
+        let (ingest, _) = ingest(&world, &script).await;
+        pass(SPACING).await;
+        match is_added {
+            true => script.set_text(queue.clone()),
+            false => script.fail("no answer"),
+        }
+        let answer = ingest.append_messages(std::slice::from_ref(&message)).await;
+        assert_eq!((answer.batch_item_failures.is_empty(), script.reads()), (is_added, 2), "{answer:?}");
+    }
 }
 
 /// Promise: functions and `local` read the document again, and keep the last good one.

@@ -68,6 +68,7 @@ const ARNS: &[(&str, &str, &str)] = &[
     ("AWS::SNS::Subscription", "sns", TOPIC),
     ("AWS::SNS::Topic", "sns", TOPIC),
     ("AWS::SQS::Queue", "sqs", "arn:aws:sqs:eu-central-1:123456789012:webhook-serializer-WakeUps-1"),
+    ("AWS::SQS::QueuePolicy", "sqs", "arn:aws:sqs:eu-central-1:123456789012:webhook-serializer-orders"),
 ];
 
 const FUNCTION: &str = "arn:aws:lambda:eu-central-1:123456789012:function:webhook-serializer-Worker-1";

@@ -8,6 +8,7 @@ mod document;
 mod door;
 mod functions;
 mod grants;
+mod inlets;
 mod observability;
 mod on_aws;
 mod other_tools;
@@ -25,7 +26,8 @@ use tests::tree::read as file;
 /// The ARN of a secret in Secrets Manager.
 const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd";
 
-const TEMPLATES: [&str; 3] = ["template.yaml", "templates/observability.yaml", "templates/domain.yaml"];
+const TEMPLATES: [&str; 4] =
+    ["template.yaml", "templates/observability.yaml", "templates/domain.yaml", "templates/inlets/queue.yaml"];
 
 fn core() -> SamTemplate {
     SamTemplate::read("template.yaml")

@@ -31,7 +31,7 @@ fn every_alarm_has_published_metric_and_runbook() {
     let deployed = deployed();
     let topic = json!(["Topic"]);
     let namespace = format!("{NAMESPACE}/webhook-serializer");
-    let mut pages = BTreeSet::from(["restore.md".to_owned()]);
+    let mut pages = BTreeSet::from(["restore.md", "messages.md"].map(str::to_owned));
     for (name, alarm) in deployed.of_type("AWS::CloudWatch::Alarm") {
         assert_eq!((&alarm["AlarmActions"], &alarm["OKActions"]), (&topic, &topic), "{name}");
         let page = alarm["AlarmDescription"].as_str().and_then(|text| text.rsplit_once("docs/runbooks/"));

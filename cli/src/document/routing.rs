@@ -2,13 +2,13 @@
 
 use anyhow::{Context, Result};
 use webhook_serializer::{
-    functions::ingest::HttpRequest,
+    functions::ingest::{HttpRequest, QueueRecord},
     protocol::{
         delivery::{Delivery, Incoming},
         entity::{EntityKey, Sequence},
     },
     providers::Request,
-    sources::{IgnoredBy, Source, Sources},
+    sources::{IgnoredBy, ReceivedWebhook, Source, Sources},
     time::Timestamp,
 };
 
@@ -23,9 +23,14 @@ pub struct Route {
 }
 
 /// Returns what the source that the Function URL event `event` is for would do with it, and the sources that get their
-/// deliveries from it. If the document lacks that source, returns what each of its sources would do.
+/// deliveries from it. If the document lacks that source, returns what each of its sources would do. For an SQS event,
+/// returns that for each message.
 pub fn routes(event: &str, sources: &Sources, now: Timestamp) -> Result<Vec<Route>> {
-    let request: HttpRequest = serde_json::from_str(event).context("it is not a Function URL event, as in events/")?;
+    let request: HttpRequest =
+        serde_json::from_str(event).context("it is no Function URL event, as in events/, and no SQS event")?;
+    if let Some(messages) = request.messages() {
+        return routes_of_messages(messages, sources, now);
+    }
     let name = request.source().context("its path is not /webhooks/{source}")?;
     let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?;
     let headers = request.headers();
@@ -34,12 +39,21 @@ pub fn routes(event: &str, sources: &Sources, now: Timestamp) -> Result<Vec<Rout
         Some(source) => vec![source],
         None => sources.doors().collect(),
     };
-    Ok(doors.into_iter().flat_map(|source| routes_from(source, sources, webhook, now)).collect())
+    Ok(doors.into_iter().flat_map(|source| routes_from(source, sources, source.receive(webhook, now), now)).collect())
 }
 
-/// Returns what a source with a door would do, and the sources that get its deliveries.
-fn routes_from(source: &Source, sources: &Sources, webhook: Request<'_>, now: Timestamp) -> Vec<Route> {
-    let received = source.receive(webhook, now);
+fn routes_of_messages(messages: &[QueueRecord], sources: &Sources, now: Timestamp) -> Result<Vec<Route>> {
+    let mut routes = Vec::new();
+    for message in messages {
+        let arn = &message.event_source_arn;
+        let source = sources.of_queue(arn).with_context(|| sources.no_such_queue(arn))?;
+        routes.extend(routes_from(source, sources, message.receive(source, now), now));
+    }
+    Ok(routes)
+}
+
+/// Returns what a source would do with a webhook or message, and the sources that get its deliveries.
+fn routes_from(source: &Source, sources: &Sources, received: ReceivedWebhook, now: Timestamp) -> Vec<Route> {
     let incoming = received.incoming;
     let outcome = Outcome::of(received.ignored, received.unrouted, &incoming);
     let is_spread = matches!(outcome, Outcome::Taken(_));
@@ -138,6 +152,25 @@ mod tests {
                 ("web", "ignores it", "its `filter` does not take the value at `/test`"),
             ]
         );
+    }
+
+    #[test]
+    fn each_message_of_a_queue_is_routed_by_its_source() {
+        let arn = "arn:aws:sqs:eu-central-1:123456789012:orders";
+        let document = format!(
+            "[sources.orders]\nprovider = 'generic'\nqueue = '{arn}'\nhandler = 'fan-out'\ngeneric = {{ entity = '/id' }}\n\
+             [sources.mails]\nfrom = 'orders'\nhandler = 'log'\n"
+        );
+        let sources = Sources::parse(&document).unwrap();
+        let event = |arn: &str| {
+            let message = |body: &str| serde_json::json!({ "messageId": "m", "eventSourceARN": arn, "body": body });
+            serde_json::json!({ "Records": [message("{\"id\":7}"), message("{}")] }).to_string()
+        };
+        let routes = super::routes(&event(arn), &sources, Timestamp::from_millis(0)).unwrap();
+        let routes: Vec<_> = routes.iter().map(|route| (route.source.as_str(), route.does)).collect();
+        assert_eq!(routes, [("orders", "takes it"), ("mails", "takes it"), ("orders", "parks it")]);
+        let unknown = super::routes(&event(&format!("{arn}s")), &sources, Timestamp::from_millis(0)).unwrap_err();
+        assert_eq!(unknown.to_string(), format!("no source has queue = \"{arn}s\" (did you mean `{arn}`?)"));
     }
 
     #[test]

@@ -187,6 +187,10 @@ impl<H: Handler> Handler for Journaled<H> {
     fn handles_all(&self, name: &str) -> bool {
         self.handler.handles_all(name)
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        self.handler.runs_elsewhere(name)
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use crate::output::duration;
 
-pub const OUTCOMES: [&str; 38] = [
+pub const OUTCOMES: [&str; 39] = [
     "accepted",
     "applied",
     "repeat",
@@ -53,6 +53,7 @@ pub const OUTCOMES: [&str; 38] = [
     "compressed",
     "bypassed the proxy",
     "wrong event",
+    "no source for the queue",
     "started",
     "waited",
 ];

@@ -8,6 +8,7 @@
 
 mod http;
 pub mod keys;
+mod queue;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +27,11 @@ use crate::{
     traces::ReceivedRequest,
 };
 
+pub use super::sqs::{BatchResponse, Failure};
 pub use http::{Http, HttpRequest, RequestContext, Response};
 use keys::PublishedKeys;
+pub use queue::{MessageAttribute, QueueRecord};
+use serde::Serialize;
 
 #[derive(Debug, Clone)]
 pub struct Ingest {
@@ -40,6 +44,14 @@ pub struct Ingest {
 /// The longest time from a request to its answer, without the time to fetch a key
 /// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
+
+/// The answer to an event, in the form that the event's kind demands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    Response(Response),
+    Batch(BatchResponse),
+}
 
 enum RequestJudgement {
     /// Append the delivery. The text is the body of the answer, for senders that require one.
@@ -93,6 +105,14 @@ impl Ingest {
 
     pub fn with_keys(self, keys: PublishedKeys) -> Self {
         Self { keys, ..self }
+    }
+
+    /// Answers an event: an HTTP request, or a batch of a queue's messages.
+    pub async fn process(&self, event: &HttpRequest) -> Answer {
+        match event.messages() {
+            Some(messages) => Answer::Batch(self.append_messages(messages).await),
+            None => Answer::Response(self.answer(event).await),
+        }
     }
 
     pub async fn answer(&self, request: &HttpRequest) -> Response {
@@ -312,7 +332,7 @@ pub fn run() -> Result<(), Error> {
             let ingest = &ingest;
             let log = &log;
             async move {
-                let response = super::logged(log, &event.context, ingest.answer(&event.payload)).await;
+                let response = super::logged(log, &event.context, ingest.process(&event.payload)).await;
                 Ok::<_, Error>(response)
             }
         });

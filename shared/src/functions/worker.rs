@@ -38,7 +38,8 @@ use futures_util::future::{Either, join_all, select};
 use lambda_runtime::{Error, Runtime, tower::util::ThenLayer};
 use visibility::VisibilityExtension;
 
-pub use sqs::{Attributes, BatchResponse, Failure, SqsEvent, SqsRecord};
+pub use super::sqs::{BatchResponse, Failure};
+pub use sqs::{Attributes, SqsEvent, SqsRecord};
 
 #[derive(Clone)]
 pub struct Worker {
@@ -123,7 +124,11 @@ impl Worker {
             self.env.within(TIME_TO_ANSWER / 2, visibility.give_back(&receipts)).await;
             kept
         };
-        let both = async { tokio::join!(join_all(drains), appended) };
+        let both = async {
+            let done = tokio::join!(join_all(drains), appended);
+            self.env.within(TIME_TO_ANSWER / 2, in_flight.first_answer()).await;
+            done
+        };
         let (acknowledgements, kept) = match select(pin!(both), pin!(visibility.extend(&in_flight))).await {
             Either::Left((done, _)) => done,
             Either::Right((never, _)) => match never {},
@@ -133,8 +138,7 @@ impl Worker {
         if lost > 0 {
             self.drainer.observer().observe(&Event::ThreadsLost { lost, is_end: false });
         }
-        let failures = batch.failures(&acknowledgements).into_iter().chain(kept);
-        BatchResponse { batch_item_failures: failures.map(|id| Failure { item_identifier: id }).collect() }
+        BatchResponse::failed(batch.failures(&acknowledgements).into_iter().chain(kept))
     }
 }
 

@@ -153,6 +153,10 @@ impl Handler for Forward {
     fn handles_all(&self, name: &str) -> bool {
         name == FORWARD
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        name == FORWARD
+    }
 }
 
 /// Reads the body of an answer, up to [`ANSWER_BYTES`] and [`ANSWER_TIME`]. If the body is longer or

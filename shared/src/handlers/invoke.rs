@@ -112,6 +112,10 @@ impl Handler for Invoke {
     fn handles_all(&self, name: &str) -> bool {
         name == INVOKE
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        name == INVOKE
+    }
 }
 
 impl std::fmt::Debug for Invoke {

@@ -9,6 +9,7 @@ use super::alerts::AlertsEntry;
 use super::{
     origin::OriginEntry,
     provider::{AnyProvider, Registry},
+    queue::QueueArn,
     source::SourceEntry,
     table::{ByName, Secrets, StrictTable, one_or_more},
     template::{InvalidTemplate, Template},
@@ -80,6 +81,7 @@ pub(super) fn provider(
     name: &str,
     generic: Option<Generic>,
     url: Option<&str>,
+    queue: Option<&QueueArn>,
     registry: Registry,
 ) -> Result<AnyProvider, String> {
     let provider = match (name, generic) {
@@ -93,8 +95,15 @@ pub(super) fn provider(
                 None => format!("no such provider exists; the providers are {names}"),
             });
         }
-        ("generic", Some(generic)) => (registry.by_options)(generic),
+        ("generic", Some(generic)) => match generic.objection_in_source(queue.is_some()) {
+            Some(objection) => return Err(objection),
+            None => (registry.by_options)(generic),
+        },
         ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
+        (_, _) if queue.is_some() => {
+            let reason = "a source with `queue` needs provider = \"generic\", whose table says where the messages have topic, id and order";
+            return Err(reason.into());
+        }
         (_, Some(_)) => {
             return Err("a table `generic` needs provider = \"generic\"; write that, or remove the table".into());
         }

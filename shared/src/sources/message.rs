@@ -144,7 +144,7 @@ mod tests {
         for (document, expected) in [
             (
                 format!("{SHOP}secret = 'hush'"),
-                "line 4: unknown field `secret` (did you mean `secrets`?), expected one of `provider`, `from`, `secrets`",
+                "line 4: unknown field `secret` (did you mean `secrets`?), expected one of `provider`, `from`, `queue`, `secrets`",
             ),
             (format!("{SHOP}colour = 'hush'"), "line 4: unknown field `colour`, expected one of `provider`"),
             (

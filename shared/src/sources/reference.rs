@@ -67,7 +67,7 @@ pub enum Absent {
     Means(&'static str),
     /// The field is required if another field has one of these values, and refused otherwise.
     RequiredBy(&'static str, &'static [&'static str]),
-    /// The field is required if all these other fields are absent, and refused otherwise.
+    /// The field is required if all these other fields, of its table or of the source, are absent, and refused otherwise.
     RequiredWithout(&'static [&'static str]),
 }
 
@@ -217,7 +217,7 @@ macro_rules! document_table {
                     $form:expr,
                     $absent:ident $(($($value:tt)+))?,
                     example($($example:tt)+)
-                    $(, needs($($other:ident = $needed:literal),+))?
+                    $(, needs($($other:ident = $($toml:ident)? $needed:literal),+))?
                 )]
                 $(#[$field_attribute:meta])*
                 $field_vis:vis $field:ident: $type:ty,
@@ -248,7 +248,7 @@ macro_rules! document_table {
                         absent: absent!($absent $($($value)+)?),
                         example: toml!($($example)+),
                         about: concat!($($doc),+).trim_start(),
-                        needs: &[$($((stringify!($other), stringify!($needed))),+)?],
+                        needs: &[$($((stringify!($other), toml!($($toml)? $needed))),+)?],
                     }),+],
                 }
             }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use crate::{
     protocol::{
         delivery::{Incoming, NO_ENTITY},
-        entity::{EntityKey, Identity},
+        entity::{DeliveryId, EntityKey, Identity},
     },
     providers::{self, Described, Keys, NoKeys, Provider, Request, Unverified, Verified},
     sources::{
@@ -63,9 +63,9 @@ impl Source {
     }
 
     /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
-    /// provider's published key suffices, and for a source without a door.
+    /// provider's published key suffices, and for a source without webhooks.
     pub fn credential_field(&self) -> Option<&'static str> {
-        if self.from.is_some() {
+        if !self.is_door() {
             return None;
         }
         self.provider().published().map_or(Some("secrets"), |published| published.recipient())
@@ -93,7 +93,7 @@ impl Source {
 
     /// Returns whether two events may have equal bodies, and the second would count as a repeat of the first.
     pub fn may_mistake_events_for_repeats(&self) -> bool {
-        self.from.is_none() && self.provider().may_mistake_events_for_repeats()
+        self.is_door() && self.provider().may_mistake_events_for_repeats()
     }
 
     fn provider(&self) -> &dyn Provider {
@@ -154,7 +154,20 @@ impl Source {
     /// A delivery without a topic is never ignored: its body may be unreadable. If the source does not take the topic
     /// `unknown`, such a delivery goes to [`EntityKey::unrouted`] too.
     pub fn receive(&self, request: Request<'_>, now: Timestamp) -> ReceivedWebhook {
-        let described = self.provider().describe(request);
+        self.received(request, self.provider().describe(request), now)
+    }
+
+    /// Describes a message of the source's queue as [`receive`](Self::receive) does a webhook. Without a sender's id, the
+    /// delivery's id is that of the message: two messages are two events, even if their bodies are equal.
+    pub fn receive_message(&self, request: Request<'_>, message_id: &str, now: Timestamp) -> ReceivedWebhook {
+        let mut described = self.provider().describe(request);
+        if described.repeated_within.take().is_some() {
+            described.delivery_id = DeliveryId::new(message_id);
+        }
+        self.received(request, described, now)
+    }
+
+    fn received(&self, request: Request<'_>, described: Described, now: Timestamp) -> ReceivedWebhook {
         let is_taken = self.takes(&described.topic);
         let ignored = self.ignores(&described.topic, request.body);
         let entity = match is_taken || described.has_topic() {

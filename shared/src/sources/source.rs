@@ -9,6 +9,7 @@ use super::{
     destination::{Destination, DestinationEntry, DestinationName},
     invocation::{Function, FunctionEntry},
     provider::{AnyProvider, Registry},
+    queue::{self, QUEUE, QueueArn},
     reference::{
         ANY, DURATION,
         FieldForm::{self, Flag, OneOrMore, Table, Text, Word, WordOrMost},
@@ -41,9 +42,19 @@ document_table! {
         provider: Option<String>,
         /// The source whose deliveries this one gets, in place of webhooks of its own: see [several
         /// handlers](several-handlers.md). That source has `handler = "fan-out"`. A source with `from` has no URL, so it
-        /// has no `provider`, `secrets`, `webhook_id`, `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
+        /// has no `provider`, `secrets`, `queue`, `webhook_id`, `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
         #[field(Text(SOURCE), means("webhooks of its own"), example("shopify"))]
         pub(super) from: Option<String>,
+        /// The ARN of an SQS queue of yours whose messages are the deliveries, in place of webhooks: see
+        /// [queues](queues.md). Its provider is `generic`. A source with `queue` has no URL, so it has no `secrets`,
+        /// `webhook_id`, `client_id`, `tolerance`, `url` and `on_outage`.
+        #[field(
+            Text(QUEUE),
+            means("webhooks of its own"),
+            example("arn:aws:sqs:eu-central-1:123456789012:orders"),
+            needs(provider = "generic", generic = toml r#"{ topic = "/type", entity = "/order/id" }"#)
+        )]
+        pub(super) queue: Option<String>,
         /// The secrets that the sender signs with or sends: [for each provider](providers.md). Give both the old and
         /// the new one while you roll it. For `stripe` and `etsy` they begin with `whsec_`, for `standard-webhooks`
         /// with `whsec_` or `whpk_`, a public key. Write a binary key as `hex:…` or `base64:…`.
@@ -187,8 +198,10 @@ document_table! {
 pub struct Source {
     /// The name in the URL `/webhooks/{source}`.
     pub name: SourceName,
-    /// The source whose deliveries this one gets. `None` for a source with a door, which gets webhooks.
+    /// The source whose deliveries this one gets. `None` for a source with webhooks or a queue.
     pub from: Option<SourceName>,
+    /// The queue whose messages are the deliveries. `None` for a source with webhooks or `from`.
+    pub queue: Option<QueueArn>,
     /// For a source without a door, that of the source it gets its deliveries from.
     pub provider_name: String,
     pub(super) provider: Arc<AnyProvider>,
@@ -220,10 +233,11 @@ pub struct Source {
 }
 
 impl SourceEntry {
-    /// Returns the name of a field that only a source with a door can have.
-    pub(super) fn door_field(&self) -> Option<&'static str> {
+    /// Returns the names of the fields that a source with `from` cannot have.
+    pub(super) fn door_fields(&self) -> impl Iterator<Item = &'static str> + use<> {
         let fields = [
             ("provider", self.provider.is_some()),
+            ("queue", self.queue.is_some()),
             ("secrets", !self.secrets.is_empty()),
             ("webhook_id", !self.webhook_id.is_empty()),
             ("client_id", !self.client_id.is_empty()),
@@ -232,7 +246,7 @@ impl SourceEntry {
             ("on_outage", self.on_outage.is_some()),
             ("generic", self.generic.is_some()),
         ];
-        fields.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
+        fields.into_iter().filter_map(|(name, is_set)| is_set.then_some(name))
     }
 }
 
@@ -240,16 +254,17 @@ impl Source {
     /// Checks a source. `others` has the sources with a door, if this one has none.
     pub(super) fn check(
         name: SourceName,
-        entry: SourceEntry,
+        mut entry: SourceEntry,
         others: &BTreeMap<SourceName, Arc<Self>>,
         registry: Registry,
     ) -> Result<Self, String> {
         let parent = entry.from.as_deref().map(|from| subscriber::parent(&name, from, &entry, others)).transpose()?;
+        let queue = queue::of(&mut entry)?;
         let generic = entry.generic.map(|StrictTable(generic)| generic);
         let (provider_name, provider) = match (parent, entry.provider) {
             (Some(parent), _) => (parent.provider_name.clone(), parent.provider.clone()),
             (None, Some(name)) => {
-                let provider = provider(&name, generic, entry.url.as_deref(), registry)?;
+                let provider = provider(&name, generic, entry.url.as_deref(), queue.as_ref(), registry)?;
                 (name, Arc::new(provider))
             }
             (None, None) => return Err("missing field `provider`".into()),
@@ -298,9 +313,15 @@ impl Source {
             invoke,
             name,
             from: parent.map(|parent| parent.name.clone()),
+            queue,
             provider_name,
             provider,
         })
+    }
+
+    /// Returns whether webhooks can be sent to the source.
+    pub fn is_door(&self) -> bool {
+        self.from.is_none() && self.queue.is_none()
     }
 
     /// Returns what the source's handler needs. Sources with the same destination share its outages.

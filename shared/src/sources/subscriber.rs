@@ -127,7 +127,7 @@ pub(super) fn parent<'a>(
     entry: &SourceEntry,
     doors: &'a BTreeMap<SourceName, Arc<Source>>,
 ) -> Result<&'a Source, String> {
-    if let Some(field) = entry.door_field() {
+    if let Some(field) = entry.door_fields().next() {
         return Err(format!("a source with `from` gets no webhooks, so it has no `{field}`; remove it"));
     }
     if from == name.as_str() {

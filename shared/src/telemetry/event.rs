@@ -167,6 +167,8 @@ pub enum IngestRefusal {
     PastOrigin,
     /// The function was invoked with an event that it does not read, such as that of a REST API.
     WrongEvent,
+    /// No source has the queue that a message comes from. The message stays in the queue.
+    UnknownQueue,
 }
 
 impl IngestRefusal {
@@ -184,6 +186,7 @@ impl IngestRefusal {
             Self::Compressed => "compressed",
             Self::PastOrigin => "bypassed the proxy",
             Self::WrongEvent => "wrong event",
+            Self::UnknownQueue => "no source for the queue",
         }
     }
 

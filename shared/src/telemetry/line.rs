@@ -120,7 +120,7 @@ impl<'a> LogLine<'a> {
         let is_failure = source.is_some() && refusal.is_failure();
         let level = match refusal {
             // Only a mistake in the deployment causes it.
-            IngestRefusal::WrongEvent => Level::ERROR,
+            IngestRefusal::WrongEvent | IngestRefusal::UnknownQueue => Level::ERROR,
             _ if is_failure => Level::WARN,
             _ => Level::INFO,
         };

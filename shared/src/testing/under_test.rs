@@ -157,6 +157,10 @@ impl<H: Handler> Handler for HandlerUnderTest<H> {
     fn handles_all(&self, name: &str) -> bool {
         Handler::handles_all(&*self.handler, name)
     }
+
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        Handler::runs_elsewhere(&*self.handler, name)
+    }
 }
 
 struct PollTimer<'a, F> {

@@ -33,6 +33,10 @@ pub fn append_deferred<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
     append
 }
 
+pub fn append_message<F: Future>(_: &Incoming, _: Trace, append: F) -> F {
+    append
+}
+
 #[derive(Debug)]
 pub struct ReceivedRequest;
 

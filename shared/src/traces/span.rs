@@ -130,10 +130,27 @@ pub async fn append_deferred<T, E>(
     trace: Trace,
     append: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
+    append_in_span("append deferred", incoming, trace, append).await
+}
+
+/// Appends a message of a source's queue in a span of its own.
+pub async fn append_message<T, E>(
+    incoming: &Incoming,
+    trace: Trace,
+    append: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    append_in_span("append message", incoming, trace, append).await
+}
+
+async fn append_in_span<T, E>(
+    name: &'static str,
+    incoming: &Incoming,
+    trace: Trace,
+    append: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
     let Incoming { entity, identity, topic, .. } = incoming;
     let attributes = attributes_of(&identity.source, topic, entity, &identity.delivery_id);
-    let span =
-        start_span(SpanBuilder::from_name("append deferred").with_attributes(attributes), &remote_context(trace));
+    let span = start_span(SpanBuilder::from_name(name).with_attributes(attributes), &remote_context(trace));
     let taken = append.with_context(span.clone()).await;
     set_outcome(&span, if taken.is_ok() { "appended" } else { "not stored" }, taken.is_err());
     span.span().end();

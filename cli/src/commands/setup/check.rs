@@ -19,7 +19,10 @@ use serializer::{
     output::{self, Table},
     say,
 };
-use webhook_serializer::{sources::Sources, time::Env};
+use webhook_serializer::{
+    sources::{QueueArn, Sources},
+    time::Env,
+};
 
 use crate::commands::print_json;
 
@@ -36,7 +39,8 @@ pub struct Check {
     /// The parameter WorkerTimeout of the deployment, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(10..=900))]
     worker_timeout: u64,
-    /// Say instead what each source would do with a Function URL event, as in `events/`, and why. Its signature is not
+    /// Say instead what each source would do with a Function URL event, as in `events/`, or with each message of an SQS
+    /// event, and why. Its signature is not
     /// checked
     #[arg(long, value_name = "FILE", requires = "file")]
     event: Option<PathBuf>,
@@ -92,6 +96,7 @@ impl Check {
                     "source": source.name.as_str(),
                     "provider": source.provider_name,
                     "from": source.from,
+                    "queue": source.queue.as_ref().map(QueueArn::as_str),
                     "handler": source.handler,
                     "handler_timeout_ms": source.handler_timeout.as_millis() as u64,
                     "attempts": source.retry.attempts,
@@ -110,10 +115,11 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 output::limits(&source.retry),
-                match &source.from {
-                    Some(from) => format!("from {from}"),
+                match (&source.from, &source.queue) {
+                    (Some(from), _) => format!("from {from}"),
+                    (_, Some(queue)) => format!("queue {}", queue.name()),
                     // The query may hold the secret.
-                    None => {
+                    (None, None) => {
                         format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" })
                     }
                 },

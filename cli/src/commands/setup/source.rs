@@ -171,11 +171,12 @@ fn refuse_guessable(what: &str, field: &str, text: &str) -> Result<()> {
     }
 }
 
-/// Refuses a source that gets its deliveries from another source.
+/// Refuses a source that gets no webhooks.
 fn demand_door(source: &Source) -> Result<()> {
-    match &source.from {
-        None => Ok(()),
-        Some(from) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
+    match (&source.from, &source.queue) {
+        (Some(from), _) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
+        (_, Some(queue)) => bail!("`{}` gets its deliveries from the queue {queue}, and no webhooks", source.name),
+        (None, None) => Ok(()),
     }
 }
 

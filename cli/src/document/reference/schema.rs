@@ -50,12 +50,29 @@ fn goes_with(field: &ReferenceField) -> Option<Value> {
             let has_value = json!({ "properties": { other: { "enum": values } }, "required": [other] });
             Some(json!({ "if": has_value, "then": required, "else": forbidden }))
         }
-        Absent::RequiredWithout(others) => {
-            let has_one: Vec<Value> = others.iter().map(|other| json!({ "required": [other] })).collect();
-            Some(json!({ "if": { "anyOf": has_one }, "then": forbidden, "else": required }))
-        }
+        Absent::RequiredWithout(others) => Some(json!({ "if": has_one(others), "then": forbidden, "else": required })),
         _ => None,
     }
+}
+
+fn has_one<'a>(fields: impl IntoIterator<Item = &'a &'static str>) -> Value {
+    let present: Vec<Value> = fields.into_iter().map(|field| json!({ "required": [field] })).collect();
+    json!({ "anyOf": present })
+}
+
+/// Returns a condition of the table around that of `field`: the field also depends on a field of the table around.
+fn depends_on_outer(outer: &ReferenceTable, inner: &ReferenceField, field: &ReferenceField) -> Option<Value> {
+    let Absent::RequiredWithout(others) = field.absent else { return None };
+    let is_outer = |name: &&&'static str| outer.fields.iter().any(|field| field.name == **name);
+    let (around, beside): (Vec<_>, Vec<_>) = others.iter().partition(is_outer);
+    if around.is_empty() {
+        return None;
+    }
+    let required = json!({ "required": [field.name] });
+    let forbidden = json!({ "properties": { field.name: false } });
+    let without = json!({ "if": has_one(beside), "then": forbidden, "else": required });
+    let within = |condition: Value| json!({ "properties": { inner.name: condition } });
+    Some(json!({ "if": has_one(around), "then": within(forbidden), "else": within(without) }))
 }
 
 fn table(table: &ReferenceTable) -> Value {
@@ -64,7 +81,18 @@ fn table(table: &ReferenceTable) -> Value {
     let properties: Map<String, Value> = table.fields.iter().map(|field| (field.name.to_owned(), of(field))).collect();
     let mut schema =
         json!({ "type": "object", "required": required, "additionalProperties": false, "properties": properties });
-    let conditions: Vec<Value> = table.fields.iter().filter_map(goes_with).collect();
+    let is_here = |name: &&str| table.fields.iter().any(|field| field.name == *name);
+    let depends_here = |field: &&ReferenceField| match field.absent {
+        Absent::RequiredWithout(others) => others.iter().all(is_here),
+        _ => true,
+    };
+    let inner = table.fields.iter().filter_map(|field| Some((field, field.table()?)));
+    let of_inner = inner.flat_map(|(inner, fields)| {
+        let conditions = fields.fields.iter().filter_map(|field| depends_on_outer(table, inner, field));
+        conditions.collect::<Vec<_>>()
+    });
+    let conditions: Vec<Value> =
+        table.fields.iter().filter(depends_here).filter_map(goes_with).chain(of_inner).collect();
     if !conditions.is_empty() {
         schema["allOf"] = conditions.into();
     }

@@ -63,6 +63,14 @@ impl InFlight {
         self.visibility.send_modify(|now| now.is_granted = true);
     }
 
+    /// Waits until no answer to the first extension of the visibility timeout is due any more.
+    ///
+    /// Without this wait, a batch that ends sooner would break off the request, and with it the connection.
+    pub async fn first_answer(&self) {
+        let mut visibility = self.visibility.subscribe();
+        visibility.wait_for(|now| now.is_extended || !now.is_granted).await.expect("the sender is borrowed");
+    }
+
     /// Waits until the queue has answered the first extension of the visibility timeout, or that
     /// request has failed.
     ///

@@ -1,8 +1,9 @@
 //! The requests and answers of Function URLs and HTTP APIs (payload version 2.0), with the fields that
-//! the ingest function uses.
+//! the ingest function uses. An event of a queue has other fields, and is told apart by them.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use super::queue::QueueRecord;
 use crate::{
     protocol::entity::{EntityKey, Sequence},
     providers::{Headers, unescaped},
@@ -24,6 +25,10 @@ pub struct HttpRequest {
     /// The method in events of other forms. [`foreign`](Self::foreign) names these.
     #[serde(skip_serializing)]
     pub http_method: Option<String>,
+    /// The records of an event that is no request. They are read here, because an enum of both forms would copy each
+    /// body once more.
+    #[serde(rename = "Records", skip_serializing)]
+    pub records: Vec<QueueRecord>,
 }
 
 /// Reads `null` as an empty value. `cargo lambda` sends `null` for a request without a query.
@@ -59,6 +64,12 @@ impl HttpRequest {
             }
             _ => Some("it is no HTTP request"),
         }
+    }
+
+    /// Returns the messages, if the event is that of a queue. Records of other services have no such ids.
+    pub fn messages(&self) -> Option<&[QueueRecord]> {
+        let is_message = |record: &QueueRecord| !record.message_id.is_empty() && !record.event_source_arn.is_empty();
+        (!self.records.is_empty() && self.records.iter().all(is_message)).then_some(&self.records)
     }
 
     pub fn bytes(&self) -> Option<Cow<'_, [u8]>> {

@@ -1,5 +1,4 @@
-//! The event that SQS sends to a function, and the function's partial batch response. Only the
-//! fields that the worker uses are declared.
+//! The event that SQS sends to the worker. Only the fields that the worker uses are declared.
 
 use super::batch::ReceivedMessage;
 use crate::time::Timestamp;
@@ -39,18 +38,6 @@ impl From<SqsRecord> for ReceivedMessage {
         let sent_at = record.attributes.sent_timestamp.parse().ok().map(Timestamp::from_millis);
         Self { id: record.message_id, body: record.body, times, sent_at }
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BatchResponse {
-    pub batch_item_failures: Vec<Failure>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Failure {
-    pub item_identifier: String,
 }
 
 #[cfg(test)]

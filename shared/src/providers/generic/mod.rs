@@ -23,6 +23,7 @@ use crate::{protocol::entity::DeliveryId, time::Timestamp};
 mod options;
 mod signed;
 
+use options::objection_with_queue;
 pub use options::{GenericOptions, InvalidValueLocation, ValueLocation};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +73,19 @@ enum GenericProof {
     Hmac(Signing),
     PublicKey(Signing, PublicKeyKind),
     Token(TokenPlace),
+    /// None: the deliveries are the messages of a queue.
+    Absent,
+}
+
+impl Generic {
+    /// Returns why these options do not fit their source, which gets webhooks, or messages if `has_queue` is set.
+    pub(crate) fn objection_in_source(&self, has_queue: bool) -> Option<String> {
+        match (has_queue, &self.proof) {
+            (true, _) => objection_with_queue(&self.options),
+            (false, GenericProof::Absent) => Some(InvalidGeneric::Missing("header").to_string()),
+            (false, _) => None,
+        }
+    }
 }
 
 impl Provider for Generic {
@@ -80,6 +94,7 @@ impl Provider for Generic {
             GenericProof::Hmac(_) => HmacKey::of(secret).is_none().then(|| no_key(secret)),
             GenericProof::PublicKey(_, kind) => kind.read(secret).is_none().then(|| kind.objection()),
             GenericProof::Token(place) => place.objection(secret),
+            GenericProof::Absent => None,
         }
     }
 
@@ -91,6 +106,7 @@ impl Provider for Generic {
                 signing.verify_by(request, |parts, claimed| kind.check(&keys, &parts.concat(), claimed))
             }
             GenericProof::Token(place) => place.verify(request.headers, secrets),
+            GenericProof::Absent => Err(Unverified::Mismatch),
         }
     }
 
@@ -131,12 +147,13 @@ impl Provider for Generic {
                 signing.sign_by(headers, body, now, |parts| kind.sign(secret, &parts.concat()))
             }
             GenericProof::Token(place) => place.headers(secret),
+            GenericProof::Absent => Vec::new(),
         }
     }
 
     fn query(&self, secret: &Secret) -> Option<String> {
         match &self.proof {
-            GenericProof::Hmac(_) | GenericProof::PublicKey(..) => None,
+            GenericProof::Hmac(_) | GenericProof::PublicKey(..) | GenericProof::Absent => None,
             GenericProof::Token(place) => place.query(secret),
         }
     }

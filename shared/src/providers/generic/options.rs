@@ -24,22 +24,23 @@ use crate::{
 };
 
 document_table! {
-    /// The signature or token of an unlisted sender, by its documentation. Only with `provider = "generic"`.
+    /// The signature or token of an unlisted sender, by its documentation. Only with `provider = "generic"`. Of a source
+    /// with [`queue`](queues.md), the places in its messages; a header is a message's attribute.
     #[table("[sources.NAME.generic]")]
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct GenericOptions {
         /// The header with the signature.
-        #[field(Text(HEADER), required_without(token_in), example("x-acme-signature"))]
+        #[field(Text(HEADER), required_without(token_in | queue), example("x-acme-signature"))]
         pub header: Option<String>,
         /// The hash function of the HMAC.
-        #[field(word::<HashName>(), required_without(token_in | public_key), example("sha512"))]
+        #[field(word::<HashName>(), required_without(token_in | public_key | queue), example("sha512"))]
         pub hash: Option<HashName>,
         /// For a sender that signs with a private key: the kind of its public key. The source's `secrets` are public keys
         /// then, in PEM, base64 or hexadecimal. It replaces `hash`. ECDSA and RSA (PKCS #1 v1.5) sign a SHA-256.
         #[field(word::<PublicKeyKind>(), means("none: the sender shares the secret"), example("ed25519"))]
         pub public_key: Option<PublicKeyKind>,
         /// The encoding of the signature.
-        #[field(word::<Encoding>(), required_without(token_in), example("base64"))]
+        #[field(word::<Encoding>(), required_without(token_in | queue), example("base64"))]
         pub encoding: Option<Encoding>,
         /// For a sender that does not sign: the place of the secret in its requests. This is a header, `{query:NAME}` in
         /// the URL, or `basic` for Basic authentication with the secret `USER:PASSWORD`. It replaces `header`, `hash` and
@@ -202,6 +203,7 @@ impl TryFrom<GenericOptions> for Generic {
         }
         let proof = match &options.token_in {
             Some(place) => GenericProof::Token(token_place(&options, place)?),
+            None if is_without_proof(&options) => GenericProof::Absent,
             None => match (signing(&options)?, options.public_key) {
                 (signing, Some(kind)) => GenericProof::PublicKey(signing, kind),
                 (signing, None) => GenericProof::Hmac(signing),
@@ -215,7 +217,13 @@ fn header_named(text: &str) -> Result<SignedText, InvalidGeneric> {
     header_name(text).map(Into::into).ok_or_else(|| InvalidGeneric::Header(text.to_owned()))
 }
 
-fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, InvalidGeneric> {
+fn is_without_proof(options: &GenericOptions) -> bool {
+    let GenericOptions { header, hash, public_key, encoding, .. } = options;
+    header.is_none() && hash.is_none() && public_key.is_none() && encoding.is_none()
+}
+
+/// Returns the first option that describes a signature.
+fn signature_option(options: &GenericOptions) -> Option<&'static str> {
     let of_signature = [
         ("header", options.header.is_some()),
         ("hash", options.hash.is_some()),
@@ -226,7 +234,34 @@ fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, Inva
         ("timestamp_header", options.timestamp_header.is_some()),
         ("timestamp_prefix", options.timestamp_prefix.is_some()),
     ];
-    if let Some((name, _)) = of_signature.into_iter().find(|(_, is_set)| *is_set) {
+    of_signature.into_iter().find_map(|(name, is_set)| is_set.then_some(name))
+}
+
+/// Returns why the options do not fit a source that gets its deliveries from a queue.
+pub(super) fn objection_with_queue(options: &GenericOptions) -> Option<String> {
+    let of_requests = [
+        ("token_in", options.token_in.is_some()),
+        ("prefix", !options.prefix.is_empty()),
+        ("challenge", options.challenge.is_some()),
+        ("answer", options.answer.is_some()),
+        ("retried_for", options.retried_for.is_some()),
+    ];
+    let request_option = || of_requests.into_iter().find_map(|(name, is_set)| is_set.then_some(name));
+    if let Some(name) = signature_option(options).or_else(request_option) {
+        return Some(format!(
+            "a source with `queue` has no `generic.{name}`, which belongs to HTTP requests; remove it"
+        ));
+    }
+    let GenericOptions { delivery_id, topic, account, entity, event_time, .. } = options;
+    let places = [delivery_id, topic, account, entity, event_time].into_iter().flatten();
+    let is_query = |place: &ValueLocation| parameter(place.as_ref(), describe::QUERY).is_some();
+    places.into_iter().any(is_query).then(|| {
+        "a message has no query, so `generic` cannot use `{query:NAME}`; name an attribute or a JSON pointer".to_owned()
+    })
+}
+
+fn token_place(options: &GenericOptions, place: &str) -> Result<TokenPlace, InvalidGeneric> {
+    if let Some(name) = signature_option(options) {
         return Err(InvalidGeneric::TokenAndSignature(name));
     }
     let has_prefix = !options.prefix.is_empty();
@@ -357,7 +392,6 @@ mod tests {
             ("hash = 'sha256'\nencoding = 'hex'", "missing field `header`"),
             ("header = 'x'\nencoding = 'hex'", "missing field `hash`"),
             ("header = 'x'\nhash = 'sha256'", "missing field `encoding`"),
-            ("", "missing field `header`"),
         ] {
             assert!(error(toml).contains(expected), "{}", error(toml));
         }

@@ -86,12 +86,16 @@ impl Add {
         let query = if is_preset && source.query().is_some() { "?token=…" } else { "" };
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
-        let mut words = match &source.from {
-            None => vec![
+        let mut words = match (&source.from, &source.queue) {
+            (None, None) => vec![
                 format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
                 format!("its webhooks go to {url}"),
             ],
-            Some(from) => vec![format!(
+            (_, Some(queue)) => vec![format!(
+                "{}; until then, messages stay in {queue}: let that queue start ingest (docs/queues.md)",
+                soon()
+            )],
+            (Some(from), None) => vec![format!(
                 "{}; until then, it may get some of the webhooks of `{from}` and not others (docs/several-handlers.md)",
                 soon()
             )],
@@ -108,7 +112,7 @@ impl Add {
             ("added", "is added to"),
             name,
             &words,
-            json!({ "url": source.from.is_none().then_some(url) }),
+            json!({ "url": source.is_door().then_some(url) }),
         );
         Ok(ExitCode::SUCCESS)
     }

@@ -9,6 +9,7 @@ use serializer::{
     document::advice::{self, Weight},
     output::{self, Table},
 };
+use webhook_serializer::sources::QueueArn;
 
 use super::{
     print, print_json, texts,
@@ -54,7 +55,8 @@ impl List {
             let known_by = source.credential_field();
             if self.json {
                 print_json(&json!({
-                    "source": source.name.as_str(), "provider": source.provider_name, "from": source.from, "entity": templates,
+                    "source": source.name.as_str(), "provider": source.provider_name, "from": source.from,
+                    "queue": source.queue.as_ref().map(QueueArn::as_str), "entity": templates,
                     "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
                     "secrets": source.secrets(), "known_by": known_by, "awaits": source.missing_field(),
                     "attempts": source.retry.attempts,
@@ -69,7 +71,11 @@ impl List {
             let said = [take.join(", "), but].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             table.row([
                 source.name.to_string(),
-                source.from.as_ref().map_or_else(|| source.provider_name.clone(), |from| format!("from {from}")),
+                match (&source.from, &source.queue) {
+                    (Some(from), _) => format!("from {from}"),
+                    (_, Some(queue)) => format!("{} from {}", source.provider_name, queue.name()),
+                    (None, None) => source.provider_name.clone(),
+                },
                 if templates.is_empty() { "{source}/{entity}".to_owned() } else { templates.join(", else ") },
                 match (host, function) {
                     (Some(host), _) => format!("{} to {host}", source.handler),

@@ -43,7 +43,9 @@ impl<'a> Driver<'a> {
             GroupMembers::Corrupt(error) => return follows(park(self.drain.state().attempts, error.to_string())),
         };
         self.describe(group, &mut deliveries);
-        self.renewer.hold(self.in_flight.first_extension()).await?;
+        if is_recorded || !self.drainer.handler.runs_elsewhere(&source.handler) {
+            self.renewer.hold(self.in_flight.first_extension()).await?;
+        }
         let ticket = match self.admit(&source).await? {
             Ok(ticket) => ticket,
             Err(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
