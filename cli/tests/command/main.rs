@@ -11,6 +11,7 @@ mod full_disk;
 mod init;
 mod invoke;
 mod jobs;
+mod launcher;
 mod leases;
 mod listen;
 mod listen_to;
