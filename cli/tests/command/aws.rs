@@ -174,6 +174,11 @@ impl StackWithLocal {
 
     /// From now on, the stack also has these parameters.
     pub fn deployed(&self, with: &[(&str, &str)]) {
+        self.deployed_with_outputs(&[], with);
+    }
+
+    /// Deploys the stack with further outputs, and with these parameters.
+    pub fn deployed_with_outputs(&self, further: &[(&str, &str)], with: &[(&str, &str)]) {
         let outputs = [
             ("CommandLine", self.line.as_str()),
             ("WorkerFunction", "shop-Worker-1"),
@@ -184,7 +189,7 @@ impl StackWithLocal {
         ];
         let parameters =
             [("WorkerConcurrency", "50"), ("IngestConcurrency", "0"), ("WorkerTimeout", "60"), ("Sources", "/shop")];
-        self.aws.stack(&outputs, &[&parameters, with].concat());
+        self.aws.stack(&[&outputs, further].concat(), &[&parameters, with].concat());
     }
 
     /// Runs a command with the option that names the stack.

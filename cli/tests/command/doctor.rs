@@ -264,6 +264,53 @@ fn missing_or_forbidden_invoked_function_is_reported() {
     assert!(result == "not made" && says.contains("lambda:GetFunctionConfiguration"), "{says}");
 }
 
+/// Promise: `doctor` checks that Lambda hands the messages of a source's queue to ingest, and deletes only stored ones.
+#[test]
+fn queue_without_a_right_event_source_mapping_is_reported() {
+    let stack = well();
+    let aws = &stack.aws;
+    let sources = "[sources.orders]\nprovider='generic'\nqueue='arn:aws:sqs:eu-central-1:123456789012:orders'\n\
+                   handler='orders'\ngeneric={entity='/id'}";
+    let document = json!({ "Parameter": { "Name": "/shop", "Type": "SecureString", "Version": 3, "Value": sources } });
+    aws.answer("AmazonSSM.GetParameter", 200, document.to_string());
+    let path = "/2015-03-31/event-source-mappings/?EventSourceArn=arn%3Aaws%3Asqs%3Aeu-central-1%3A123456789012%3Aorders\
+                &FunctionName=shop-Ingest-1";
+    let asked = || {
+        let told = findings(&stack.ran(&["doctor", "--no-rows", "--json"]));
+        let finding = of(&told, "queue of orders");
+        ["result", "says", "advice"].map(|name| finding[name].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(asked()[0], "not made", "the stack does not name ingest");
+    stack.deployed_with_outputs(&[("IngestFunction", "shop-Ingest-1")], &[]);
+    let reports = json!(["ReportBatchItemFailures"]);
+    for (mappings, result, says, advice) in [
+        (json!([]), "wrong", "no event source mapping hands the messages", "templates/inlets/queue.yaml"),
+        (
+            json!([{ "UUID": "u-2", "State": "Enabled", "FunctionResponseTypes": [] }]),
+            "wrong",
+            "Lambda also deletes messages that were not stored",
+            "--uuid u-2 --function-response-types ReportBatchItemFailures",
+        ),
+        (
+            json!([{ "UUID": "u-2", "State": "Disabled", "FunctionResponseTypes": reports }]),
+            "wrong",
+            "is Disabled, so messages wait",
+            "--uuid u-2 --enabled",
+        ),
+        (
+            json!([{ "UUID": "u-2", "State": "Enabled", "FunctionResponseTypes": reports }]),
+            "ok",
+            "hands its messages to ingest",
+            "",
+        ),
+    ] {
+        aws.answer(path, 200, json!({ "EventSourceMappings": mappings }).to_string());
+        let [found, said, advised] = asked();
+        assert_eq!(found, result, "{said}");
+        assert!(said.contains(says) && advised.contains(advice), "{said}: {advised}");
+    }
+}
+
 /// The worker's role lists tables as `CommitTableArns` does.
 #[test]
 fn forbidden_table_of_answers_is_reported() {
