@@ -239,6 +239,7 @@ impl Profile {
             }
             ViolatedRule::BreakerWaitCountsAttempt
             | ViolatedRule::BreakerForgets
+            | ViolatedRule::RefusalBlocks
             | ViolatedRule::ProbeUnclaimed
             | ViolatedRule::OutageOutlivesSuccess
             | ViolatedRule::OutageUnread => self.unavailable(Reaction::Unavailable),
