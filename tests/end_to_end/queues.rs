@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tests::prelude::*;
-use webhook_serializer::telemetry::IngestRefusal;
+use webhook_serializer::{functions::ingest::ForeignRecords, telemetry::IngestRefusal};
 
 const QUEUE: &str = "arn:aws:sqs:eu-central-1:123456789012:orders";
 const FIFO: &str = "arn:aws:sqs:eu-central-1:123456789012:orders.fifo";
@@ -75,22 +75,22 @@ fn with_id(mut record: Value, id: &str) -> Value {
 }
 
 /// Gives the batch to ingest. Returns the ids of the messages that stay in the queue.
-async fn kept_by(ingest: &Ingest, records: &[Value]) -> Vec<String> {
+async fn failed_ids_of(ingest: &Ingest, records: &[Value]) -> Vec<String> {
     let event: HttpRequest = serde_json::from_value(json!({ "Records": records })).expect("it is read");
-    let answer = serde_json::to_value(ingest.process(&event).await).expect("an answer is JSON");
+    let answer = serde_json::to_value(ingest.process(&event).await.expect("it is known")).expect("an answer is JSON");
     let failures = answer["batchItemFailures"].as_array().unwrap_or_else(|| panic!("{answer}"));
     failures.iter().map(|failure| failure["itemIdentifier"].as_str().expect("an id").to_owned()).collect()
 }
 
-async fn kept(world: &TestWorld, records: &[Value]) -> Vec<String> {
-    kept_by(&Ingest::new(world.sources(), world.inbox(), world.env.clone()), records).await
+async fn failed_ids(world: &TestWorld, records: &[Value]) -> Vec<String> {
+    failed_ids_of(&Ingest::new(world.sources(), world.inbox(), world.env.clone()), records).await
 }
 
 async fn work(world: &TestWorld) {
     world.work(&[world.drainer(Done)]).await;
 }
 
-/// What ingest reported: ignored deliveries with their filter, and refusals with their reason.
+/// Ignored deliveries with their filter, and refusals with their reason.
 #[derive(Debug, Default)]
 struct Reports(Mutex<Vec<String>>);
 
@@ -131,7 +131,7 @@ async fn messages_of_a_queue_are_applied_in_order() {
         let batch: Vec<Value> = (0..10)
             .map(|n: u32| in_group(order(arn, &format!("m{n}"), &(n % 2).to_string()), &format!("g{}", n % 3)))
             .collect();
-        assert_eq!(kept(&world, &batch).await, [""; 0]);
+        assert_eq!(failed_ids(&world, &batch).await, [""; 0]);
         work(&world).await;
         let applied = world.applied();
         let of = |parity: usize| -> Vec<String> {
@@ -147,35 +147,35 @@ async fn messages_of_a_queue_are_applied_in_order() {
 async fn attributes_of_a_message_are_read_like_headers() {
     let world = world();
     let grouped = FIFO.replace("orders", "grouped");
-    assert_eq!(kept(&world, &[in_group(record(&grouped, "a", "{}"), "order/7")]).await, [""; 0]);
+    assert_eq!(failed_ids(&world, &[in_group(record(&grouped, "a", "{}"), "order/7")]).await, [""; 0]);
     work(&world).await;
     assert_eq!(world.applied(), ["1"], "the deduplication id");
     let state = world.state("grouped/order/7").await;
     assert_eq!(state.newest_event_time.of("unknown"), Some(Timestamp::from_millis(1_545_082_649_183)));
 }
 
-/// Promise: of a queue's batch, exactly what is not stored stays in the queue: of a FIFO queue, also what is behind it
-/// in its group, and of any queue what is behind it in its order.
+/// Promise: a message that is not stored stays in the queue, and so do later ones of its batch with the same order or,
+/// in a FIFO queue, the same group. The others are deleted.
 #[tokio::test(start_paused = true)]
 async fn messages_behind_a_failed_one_stay_in_the_queue() {
     let batch = |arn: &str| {
         [("a", "7", "x"), ("b", "8", "x"), ("c", "9", "y"), ("d", "7", "y"), ("e", "9", "z"), ("f", "8", "y")]
             .map(|(id, of, group)| in_group(order(arn, id, of), group))
     };
-    // In a standard queue, a group is no order. `d` has the order of `a`; in the FIFO queue, `f` has the group of `d`.
+    // A standard queue does not keep a group's order. `d` has the order of `a`; in the FIFO queue, `f` has the group of `d`.
     for (arn, expected) in [(QUEUE, vec!["a", "d"]), (FIFO, vec!["a", "b", "d", "f"])] {
         let mut world = world();
         let healthy = world.table.clone();
         let failing = if arn == FIFO { "fifo/7" } else { "orders/order/7" };
         world.fail(Fault::Before(TableError::Throttled), move |call| is_about(call, failing));
-        assert_eq!(kept(&world, &batch(arn)).await, expected, "{arn}");
+        assert_eq!(failed_ids(&world, &batch(arn)).await, expected, "{arn}");
         world.table = healthy;
         work(&world).await;
         let left: Vec<Value> = batch(arn)
             .into_iter()
             .filter(|record| expected.contains(&record["messageId"].as_str().expect("an id")))
             .collect();
-        assert_eq!(kept(&world, &left).await, [""; 0]);
+        assert_eq!(failed_ids(&world, &left).await, [""; 0]);
         work(&world).await;
         let applied = world.applied();
         let position = |id: &str| applied.iter().position(|one| one == id).expect("it is applied");
@@ -201,12 +201,12 @@ async fn outage_leaves_all_messages_in_the_queue() {
         let what = format!("{fault:?}");
         world.break_table(move |_| fault.clone());
         let began = world.env.monotonic();
-        assert_eq!(kept(&world, &batch).await.len(), 10, "{what}");
+        assert_eq!(failed_ids(&world, &batch).await.len(), 10, "{what}");
         assert!(world.env.monotonic() - began < Duration::from_secs(8), "{what}: ingest has ten seconds");
         assert_eq!(world.events.deferred(), (0, 0), "{what}: nothing is deferred");
         world.table = healthy;
         tokio::time::advance(Duration::from_secs(400)).await;
-        assert_eq!(kept(&world, &batch).await, [""; 0], "{what}");
+        assert_eq!(failed_ids(&world, &batch).await, [""; 0], "{what}");
         world.sweeper().sweep_all().await.expect("it sweeps");
         work(&world).await;
         let applied: BTreeSet<String> = world.applied().into_iter().collect();
@@ -222,14 +222,14 @@ async fn batch_of_one_order_ends_before_the_function_does() {
     world.break_table(|_| Fault::Slow(Duration::from_millis(600)));
     let batch: Vec<Value> = (0..10).map(|n| order(QUEUE, &format!("m{n}"), "7")).collect();
     let began = clock.monotonic();
-    let kept = kept(&world, &batch).await;
+    let kept = failed_ids(&world, &batch).await;
     let took = clock.monotonic() - began;
     assert!(!kept.is_empty() && kept.len() < 10 && took < Duration::from_secs(8), "{kept:?} after {took:?}");
     assert_eq!(kept, batch[10 - kept.len()..].iter().map(|one| one["messageId"].as_str().unwrap()).collect::<Vec<_>>());
 }
 
-/// Promise: a message is a repeat by its sender's id, also of an event that came by HTTP before; without one, by the
-/// message's id, so that two events with equal bodies are two.
+/// Promise: a message with the sender's id is a repeat of an earlier event with that id, also of one that came by HTTP.
+/// Without that id, two messages with equal bodies are two events.
 #[tokio::test(start_paused = true)]
 async fn message_is_a_repeat_by_its_senders_id() {
     let by_http = SOURCES
@@ -245,7 +245,7 @@ async fn message_is_a_repeat_by_its_senders_id() {
     let same = with_id(record(QUEUE, "a", body), "e1");
     let other = record(QUEUE, "b", body);
     let equal = record(QUEUE, "c", body);
-    assert_eq!(kept(&world, &[same, other.clone(), equal, other]).await, [""; 0]);
+    assert_eq!(failed_ids(&world, &[same, other.clone(), equal, other]).await, [""; 0]);
     work(&world).await;
     assert_eq!(world.applied(), ["e1", "b", "c"]);
     use Settlement::{Applied, Repeat};
@@ -259,7 +259,7 @@ async fn message_without_order_is_parked_and_holds_no_group() {
     let unreadable = record(FIFO, "a", "no JSON");
     let nameless = record(FIFO, "b", r#"{"no":"order"}"#);
     let batch = [unreadable, nameless, order(FIFO, "c", "7")].map(|record| in_group(record, "x"));
-    assert_eq!(kept(&world, &batch).await, [""; 0]);
+    assert_eq!(failed_ids(&world, &batch).await, [""; 0]);
     work(&world).await;
     assert_eq!(world.applied(), ["c"]);
     let parked = world.operator().parked(&key("fifo/unrouted")).await.expect("memory answers");
@@ -294,7 +294,7 @@ async fn event_of_eventbridge_is_applied_as_the_page_says() {
     let refunded = event("e2", "refund.created", json!({ "shop": "berlin", "refund": { "order_id": 7 } }));
     let mut again = updated.clone();
     again["messageId"] = "another".into();
-    assert_eq!(kept(&world, &[updated, refunded, again]).await, [""; 0]);
+    assert_eq!(failed_ids(&world, &[updated, refunded, again]).await, [""; 0]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let handler = answering(move |delivery: &Delivery, _| {
@@ -315,7 +315,7 @@ async fn ignored_message_is_counted_and_deleted() {
     let (ingest, reports) = reporting(&world);
     let viewed = record(QUEUE, "a", r#"{"type":"order.viewed","order":"7"}"#);
     let test = record(QUEUE, "b", r#"{"type":"order.updated","test":true,"order":"7"}"#);
-    assert_eq!(kept_by(&ingest, &[viewed, test, order(QUEUE, "c", "7")]).await, [""; 0]);
+    assert_eq!(failed_ids_of(&ingest, &[viewed, test, order(QUEUE, "c", "7")]).await, [""; 0]);
     assert_eq!(reports.taken(), ["ignored a None", "ignored b Some(\"/test\")"]);
     work(&world).await;
     assert_eq!(world.applied(), ["c"]);
@@ -328,7 +328,7 @@ async fn message_of_an_unknown_queue_stays_and_is_logged() {
     let (ingest, reports) = reporting(&world);
     let unknown = QUEUE.replace("orders", "ordres");
     let batch = [record(&unknown, "a", r#"{"hush":1}"#), order(QUEUE, "b", "7"), record(&unknown, "c", "hush")];
-    assert_eq!(kept_by(&ingest, &batch).await, ["a", "c"]);
+    assert_eq!(failed_ids_of(&ingest, &batch).await, ["a", "c"]);
     let expected = format!("no source for the queue: no source has queue = \"{unknown}\" (did you mean `{QUEUE}`?)");
     assert_eq!(reports.taken(), [expected.clone(), expected]);
     assert_eq!(IngestRefusal::UnknownQueue.as_str(), "no source for the queue");
@@ -349,7 +349,8 @@ async fn http_request_cannot_pass_for_a_message() {
                 "requestContext": { "http": { "method": "POST" } },
             });
             let event: HttpRequest = serde_json::from_value(event).expect("it is read");
-            let answer = serde_json::to_value(ingest.process(&event).await).expect("an answer is JSON");
+            let answer =
+                serde_json::to_value(ingest.process(&event).await.expect("it is known")).expect("an answer is JSON");
             assert_eq!(answer["statusCode"], 404, "{path}: {answer}");
         }
     }
@@ -358,11 +359,14 @@ async fn http_request_cannot_pass_for_a_message() {
         json!({ "Records": [{ "eventSource": "aws:s3", "s3": { "object": { "key": "a" } } }] }),
         json!({ "Records": [{ "EventSource": "aws:sns", "Sns": { "MessageId": "a", "Message": "{}" } }] }),
         json!({ "Records": [{ "eventSource": "aws:kinesis", "eventSourceARN": QUEUE, "kinesis": {} }] }),
-        json!({ "Records": [] }),
+        json!({ "Records": [order(QUEUE, "a", "7"), { "eventSourceARN": QUEUE }] }),
     ];
     for event in of_other_services {
         let event: HttpRequest = serde_json::from_value(event).expect("it is read");
-        let answer = serde_json::to_value(ingest.process(&event).await).expect("an answer is JSON");
-        assert_eq!(answer["statusCode"], 503, "{answer}");
+        assert_eq!(ingest.process(&event).await, Err(ForeignRecords), "{event:?}");
     }
+    assert!(world.memory.rows(&TableName::Inbox).is_empty());
+    let empty: HttpRequest = serde_json::from_value(json!({ "Records": [] })).expect("it is read");
+    let answer = serde_json::to_value(ingest.process(&empty).await.expect("it has no records")).expect("it is JSON");
+    assert_eq!(answer["statusCode"], 503, "{answer}");
 }

@@ -365,74 +365,84 @@ async fn probe_after_a_refused_start_is_an_ordinary_attempt() {
     assert_eq!(world.operator().all_parked().await.expect("memory answers").len(), 6);
 }
 
-/// What else wakes or takes an order that waits for a destination that is down.
+/// An event beside the wait of an order for a destination that is down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Besides {
+enum Beside {
     WakeUp,
     Retry,
-    LeaseDuringTheOutage,
-    LeaseBeyondTheOutage,
+    LeaseDuringOutage,
+    LeaseBeyondOutage,
+    LeaseThatExpires,
+    Hold,
 }
 
-/// An outage's end also ends the wait of an order that other wake-ups name in the same batch, or whose lease somebody
-/// else has held meanwhile.
+/// The end of an outage also ends the wait of an order that another wake-up of the batch names, that was on hold, or
+/// whose lease somebody else has held.
 #[tokio::test(start_paused = true)]
-async fn outage_ends_waits_whatever_else_wakes_or_takes_the_order() {
-    use Besides::*;
+async fn outage_ends_waits_whatever_else_happens_to_the_order() {
+    use Beside::*;
     let mut late = Vec::new();
-    for besides in [WakeUp, Retry, LeaseDuringTheOutage, LeaseBeyondTheOutage] {
+    for beside in [WakeUp, Retry, LeaseDuringOutage, LeaseBeyondOutage, LeaseThatExpires, Hold] {
         let world = TestWorld::new().with_sources(SOURCES);
         append_orders(&world, &["shop"], 3).await;
         let down = destination(|_| true, REFUSES, &Arc::default());
         let fails_for = |time| work_until(&world, down.clone(), 3, world.env.monotonic() + time);
         fails_for(5 * MINUTE).await;
         let leases = world.leases("a person");
+        let operator = world.operator();
         let orders = ["shop/1", "shop/2"].map(key);
-        let acquire = async || {
-            let terms = || Terms::default().lease(MINUTE);
-            let guards = join_all(orders.iter().map(|order| leases.acquire(order, terms()))).await;
-            guards.into_iter().map(|guard| guard.expect("it is free"))
+        let acquire = async |lease| {
+            let granted = orders.iter().map(|order| leases.acquire(order, Terms::default().lease(lease)));
+            join_all(granted).await.into_iter().map(|guard| guard.expect("it is free")).collect::<Vec<_>>()
         };
-        match besides {
-            WakeUp => {
-                for order in &orders {
-                    world.waker().wake(order, Duration::ZERO, SECOND).await.expect("memory answers");
-                }
+        for order in &orders {
+            match beside {
+                WakeUp => world.waker().wake(order, Duration::ZERO, SECOND).await.expect("memory answers"),
+                Retry => _ = operator.retry(order).await.expect("memory answers"),
+                Hold => _ = operator.hold(order).await.expect("memory answers"),
+                LeaseDuringOutage | LeaseBeyondOutage | LeaseThatExpires => {}
             }
-            Retry => {
-                for order in &orders {
-                    world.operator().retry(order).await.expect("memory answers");
-                }
-                fails_for(2 * SECOND).await;
-            }
-            LeaseDuringTheOutage => {
-                let guards = acquire().await;
+        }
+        match beside {
+            Retry => fails_for(2 * SECOND).await,
+            LeaseDuringOutage => {
+                let guards = acquire(MINUTE).await;
                 fails_for(2 * SECOND).await;
                 for guard in guards {
                     guard.release().await.expect("memory answers");
                 }
                 fails_for(2 * SECOND).await;
             }
-            LeaseBeyondTheOutage => {}
+            WakeUp | LeaseBeyondOutage | LeaseThatExpires | Hold => {}
         }
         // All wake-ups are due then, so that those of one order come in one batch.
         world.env.sleep(30 * SECOND).await;
         let back = world.env.monotonic();
-        let holder = async {
-            if besides == LeaseBeyondTheOutage {
-                let guards = acquire().await;
-                world.env.sleep(8 * SECOND).await;
-                for guard in guards {
-                    guard.release().await.expect("memory answers");
+        let ends = async {
+            match beside {
+                LeaseBeyondOutage => {
+                    let guards = acquire(MINUTE).await;
+                    world.env.sleep(8 * SECOND).await;
+                    for guard in guards {
+                        guard.release().await.expect("memory answers");
+                    }
                 }
+                LeaseThatExpires => drop(acquire(4 * SECOND).await),
+                Hold => {
+                    world.env.sleep(8 * SECOND).await;
+                    for order in &orders {
+                        operator.resume(order).await.expect("memory answers");
+                    }
+                }
+                WakeUp | Retry | LeaseDuringOutage => {}
             }
         };
-        tokio::join!(holder, work_until(&world, Done, 3, back + 10 * MINUTE));
+        tokio::join!(ends, work_until(&world, Done, 3, back + 10 * MINUTE));
         let Recovery { first, rest } = recovery(&world, back, 3);
-        println!("{besides:?}: {first:?}, then {rest:?}");
+        println!("{beside:?}: {first:?}, then {rest:?}");
         // A worker that finds somebody else's lease comes back after as long as the lease has lasted.
-        let most = if besides == LeaseBeyondTheOutage { 20 * SECOND } else { 10 * SECOND };
-        late.extend((rest > most).then_some((besides, rest)));
+        let most = if beside == LeaseBeyondOutage { 20 * SECOND } else { 10 * SECOND };
+        late.extend((rest > most).then_some((beside, rest)));
     }
     assert!(late.is_empty(), "{late:?}");
 }

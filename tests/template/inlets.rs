@@ -17,8 +17,8 @@ fn number(value: &Value) -> u64 {
     crate::document::text(value).parse().unwrap_or_else(|_| panic!("{value} is no number"))
 }
 
-/// Promise: the template's queue keeps a message that ingest cannot store for 12 hours, then in a dead-letter queue; its
-/// event source reports single failures, and ingest may do no more with the queue than Lambda needs.
+/// Promise: if ingest cannot store a message, the template's queue offers it again for 12 hours, and then moves it to a
+/// dead-letter queue. The event source reports single failures. Ingest has only the rights that Lambda needs.
 #[test]
 fn queue_of_a_source_loses_no_message() {
     for (kind, name) in [("standard", "${AWS::StackName}"), ("fifo", "${AWS::StackName}.fifo")] {
@@ -68,11 +68,15 @@ fn alarms_of_the_queue_name_its_page_and_the_topic() {
     let topic = "arn:aws:sns:eu-central-1:123456789012:webhook-serializer-observability-Topic-1";
     let [without, with] = [queue(&[]), queue(&[("AlarmTopicArn", topic)])];
     let alarms = with.of_type("AWS::CloudWatch::Alarm");
-    assert_eq!(alarms.len(), 2);
+    assert_eq!(alarms.len(), 3);
     for (name, alarm) in alarms {
         let description = alarm["AlarmDescription"].as_str().expect("a text");
         assert!(description.ends_with("What to do - docs/runbooks/messages.md"), "{name}: {description}");
         assert_eq!((&alarm["AlarmActions"], &alarm["OKActions"]), (&json!([topic]), &json!([topic])), "{name}");
         assert_eq!(without.at(&format!("{name} Properties AlarmActions")), &Value::Null, "{name}");
     }
+    let metrics = with.at("NothingStoredAlarm Properties Metrics").as_array().expect("a list");
+    let names: Vec<_> = metrics.iter().filter_map(|one| one["MetricStat"]["Metric"]["MetricName"].as_str()).collect();
+    assert_eq!(names, ["NumberOfMessagesReceived", "NumberOfMessagesDeleted"]);
+    assert_eq!(metrics[2]["Expression"], "IF(FILL(deleted, 0) < 1, FILL(received, 0), 0)");
 }

@@ -148,7 +148,8 @@ impl<'a> Surveyor<'a> {
                 self.survey.overview.forget_parked();
                 output::complain(format_args!(
                     "the index of parked deliveries cannot be read, so the command reads all deliveries instead; \
-                     `serializer doctor` says what to do ({error})"
+                     `{} doctor` says what to do ({error})",
+                    output::this_command()
                 ));
             }
             Err(error) => return Err(error),
@@ -187,8 +188,11 @@ impl<'a> Surveyor<'a> {
         self.spend(1);
         let reason = match self.operator.has_mended().await? {
             true if self.found(Index::Waits, WAITS, indexed_entity).await? => return Ok(true),
-            true => "their index cannot be read (`serializer doctor` says what to do), or has too many entries",
-            false => "the sweep has yet to complete their index",
+            true => format!(
+                "their index cannot be read (`{} doctor` says what to do), or has too many entries",
+                output::this_command()
+            ),
+            false => "the sweep has yet to complete their index".to_owned(),
         };
         output::complain(format_args!("the command reads all orders to find the failing and blocked ones: {reason}"));
         Ok(false)

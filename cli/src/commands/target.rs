@@ -242,8 +242,8 @@ pub async fn environment_of(url: &str) -> Result<BTreeMap<String, String>> {
     );
     let answer = Sender::new(url).request("GET", "/local", &[], Vec::new()).await.with_context(|| {
         format!(
-            "no `serializer local` answers: start it with `{} local`, or give its URL with \
-                 --local=http://127.0.0.1:PORT or in SERIALIZER_LOCAL",
+            "no `serializer local` answers at {url}: start it with `{} local`, or give the URL of another with \
+             --local=http://127.0.0.1:PORT or in SERIALIZER_LOCAL",
             this_command()
         )
     })?;

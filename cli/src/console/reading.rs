@@ -16,6 +16,7 @@ use webhook_serializer::{
 };
 
 use super::Watched;
+use crate::output::this_command;
 use crate::view::{
     limits::{FREE, OTHERS, OTHERS_AT_ONCE, UNITS_OF_OTHERS},
     order_status::Kind,
@@ -244,7 +245,7 @@ struct Making<'a> {
 
 /// Says why an index is not read, without a full stop.
 fn lacking(error: &OperatorError) -> String {
-    format!("An index cannot be read; `serializer doctor` says what to do ({error})")
+    format!("An index cannot be read; `{} doctor` says what to do ({error})", this_command())
 }
 
 impl Making<'_> {

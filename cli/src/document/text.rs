@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde_json::Value as Json;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value};
 
-use crate::starter;
+use crate::{output::this_command, starter};
 
 const SOURCES: &str = "sources";
 
@@ -25,7 +25,8 @@ impl Text {
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start_matches(MARK).trim_start().starts_with('{') {
             bail!(
-                "the document is JSON, and this command edits only TOML: edit it by hand, then run `serializer check FILE`"
+                "the document is JSON, and this command edits only TOML: edit it by hand, then run `{} check FILE`",
+                this_command()
             );
         }
         let first_end = text.find('\n').and_then(|end| end.checked_sub(1)).map(|before| text.as_bytes()[before]);

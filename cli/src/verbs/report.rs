@@ -11,7 +11,10 @@ use webhook_serializer::{
     },
 };
 
-use crate::{output::counted, view::order_status::NextCommand};
+use crate::{
+    output::{counted, this_command},
+    view::order_status::NextCommand,
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
@@ -88,7 +91,7 @@ impl Report {
 
     pub fn without_sequence(verb: &str, order: &EntityKey) -> Self {
         let sentence =
-            format!("{verb} needs the SEQUENCE of a delivery of {order}; `serializer show {order}` lists them");
+            format!("{verb} needs the SEQUENCE of a delivery of {order}; `{} show {order}` lists them", this_command());
         Self::refused(Effect::Refused, order, None, sentence)
     }
 

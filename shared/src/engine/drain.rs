@@ -117,8 +117,8 @@ pub struct ReceivedWakeUp {
     pub ended_wait: Option<EndedWait>,
     /// See [`WakeUp::outage`].
     pub outage: Option<OutageWait>,
-    /// Set if another wake-up of the batch names no outage. The order may have gone on since it began to wait.
-    pub is_also_plain: bool,
+    /// The outage that another wake-up of the batch names. This one counts only if the order no longer waits for it.
+    pub outage_besides: Option<OutageWait>,
     /// The longest time that a wake-up of the batch waited in the queue for a worker.
     pub lag: Duration,
 }
@@ -133,7 +133,7 @@ impl ReceivedWakeUp {
             gap: None,
             ended_wait: None,
             outage: None,
-            is_also_plain: false,
+            outage_besides: None,
             lag: Duration::ZERO,
         }
     }
@@ -224,8 +224,14 @@ impl Drainer {
         gate: &SuspectGate,
         in_flight: &InFlight,
     ) -> Acknowledgement {
-        let Ok(wake_up) = self.of_one_kind(wake_up).await else { return Acknowledgement::Keep };
-        let wake_up = &*wake_up;
+        let chosen = match self.chosen(wake_up).await {
+            Ok(chosen) => chosen,
+            Err(error) => {
+                tracing::error!(entity = %wake_up.entity, %error, "stopped");
+                return Acknowledgement::Keep;
+            }
+        };
+        let wake_up = chosen.as_ref().unwrap_or(wake_up);
         // The replacement carries the same token, because claims may rely on the received wake-up.
         let fresh = WakeUp {
             token: wake_up.token.map(|token| token.0),

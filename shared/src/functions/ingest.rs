@@ -45,6 +45,11 @@ pub struct Ingest {
 /// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
+/// The event has records that are no messages of a queue. A response would tell some services that all were handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the event's records are no messages of an SQS queue")]
+pub struct ForeignRecords;
+
 /// The answer to an event, in the form that the event's kind demands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
@@ -108,11 +113,16 @@ impl Ingest {
     }
 
     /// Answers an event: an HTTP request, or a batch of a queue's messages.
-    pub async fn process(&self, event: &HttpRequest) -> Answer {
-        match event.messages() {
-            Some(messages) => Answer::Batch(self.append_messages(messages).await),
-            None => Answer::Response(self.answer(event).await),
+    ///
+    /// # Errors
+    ///
+    /// The event is that of another service than SQS.
+    pub async fn process(&self, event: &HttpRequest) -> Result<Answer, ForeignRecords> {
+        if let Some(messages) = event.messages() {
+            return Ok(Answer::Batch(self.append_messages(messages).await));
         }
+        let response = self.answer(event).await;
+        if event.records.is_empty() { Ok(Answer::Response(response)) } else { Err(ForeignRecords) }
     }
 
     pub async fn answer(&self, request: &HttpRequest) -> Response {
@@ -331,10 +341,7 @@ pub fn run() -> Result<(), Error> {
         let answered = lambda_runtime::service_fn(|event: lambda_runtime::LambdaEvent<HttpRequest>| {
             let ingest = &ingest;
             let log = &log;
-            async move {
-                let response = super::logged(log, &event.context, ingest.process(&event.payload)).await;
-                Ok::<_, Error>(response)
-            }
+            async move { Ok::<_, Error>(super::logged(log, &event.context, ingest.process(&event.payload)).await?) }
         });
         super::traced(lambda_runtime::Runtime::new(answered)).await
     })

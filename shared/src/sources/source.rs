@@ -40,14 +40,14 @@ document_table! {
         /// table `generic` describes.
         #[field(Word(&providers::NAMES), required_without(from), example("shopify"))]
         provider: Option<String>,
-        /// The source whose deliveries this one gets, in place of webhooks of its own: see [several
-        /// handlers](several-handlers.md). That source has `handler = "fan-out"`. A source with `from` has no URL, so it
-        /// has no `provider`, `secrets`, `queue`, `webhook_id`, `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
+        /// The source whose deliveries this one gets: see [several handlers](several-handlers.md). That source has
+        /// `handler = "fan-out"`. This one has no URL, and so none of `provider`, `secrets`, `queue`, `webhook_id`,
+        /// `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
         #[field(Text(SOURCE), means("webhooks of its own"), example("shopify"))]
         pub(super) from: Option<String>,
-        /// The ARN of an SQS queue of yours whose messages are the deliveries, in place of webhooks: see
-        /// [queues](queues.md). Its provider is `generic`. A source with `queue` has no URL, so it has no `secrets`,
-        /// `webhook_id`, `client_id`, `tolerance`, `url` and `on_outage`.
+        /// The ARN of your SQS queue. Its messages are the deliveries: see [queues](queues.md). The provider is
+        /// `generic`. The source has no URL, and so none of `secrets`, `webhook_id`, `client_id`, `tolerance`, `url`
+        /// and `on_outage`.
         #[field(
             Text(QUEUE),
             means("webhooks of its own"),

@@ -133,7 +133,7 @@ pub async fn append_deferred<T, E>(
     append_in_span("append deferred", incoming, trace, append).await
 }
 
-/// Appends a message of a source's queue in a span of its own.
+/// Appends a message of a source's queue, with a span for the append.
 pub async fn append_message<T, E>(
     incoming: &Incoming,
     trace: Trace,

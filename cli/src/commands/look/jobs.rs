@@ -78,9 +78,10 @@ impl JobsRun {
             bail!("there is no job `{}`{hint}. {known}; a scheduler registers its jobs within a minute", self.name);
         }
         say!(
-            "{} is requested: its scheduler starts it within a minute, or the next call of its `jobs once`. `serializer \
-             jobs{}` shows the result",
+            "{} is requested: its scheduler starts it within a minute, or the next call of its `jobs once`. `{} jobs{}` \
+             shows the result",
             self.name,
+            output::this_command(),
             deployment.option
         );
         Ok(ExitCode::SUCCESS)

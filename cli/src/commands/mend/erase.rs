@@ -79,8 +79,9 @@ async fn copies(order: &EntityKey, deployment: &Deployment) -> Result<Vec<Entity
     }
     if !others.is_empty() {
         output::complain(format_args!(
-            "note: {} has templates of its own: `serializer find` names its orders with this customer's data",
-            others.join(", ")
+            "note: {} has templates of its own: `{} find` names its orders with this customer's data",
+            others.join(", "),
+            output::this_command()
         ));
     }
     Ok(copies)

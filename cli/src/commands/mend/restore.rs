@@ -180,7 +180,8 @@ impl Restore {
             );
         }
         if found.blocked > 0 {
-            say!("{} blocked; the restore puts them on hold until `serializer resume`.", was(found.blocked));
+            let resume = format!("`{} resume`", output::this_command());
+            say!("{} blocked; the restore puts them on hold until {resume}.", was(found.blocked));
         }
         if !found.in_use.is_empty() {
             say!(

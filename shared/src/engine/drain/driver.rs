@@ -384,6 +384,9 @@ impl<'a> Driver<'a> {
 
     async fn hand_over(&mut self, delay: Duration, reason: RequeueReason) -> Result<Flow, DrainError> {
         let wake_up = self.following(&self.drain.state().entity, self.renewer.lease().token());
+        // The outage may end before the wait, so the order looks at it soon.
+        let looks = wake_up.outage.is_some() && reason == RequeueReason::Retry;
+        let delay = if looks { delay.min(HANDOVER_DELAY) } else { delay };
         self.hand_over_to(wake_up, delay, reason).await
     }
 
@@ -391,7 +394,8 @@ impl<'a> Driver<'a> {
     fn following(&self, entity: &EntityKey, token: FencingToken) -> WakeUp {
         // Only an operator's attempt stays an extra one.
         let ended_wait = self.drain.ended_wait().filter(|_| self.wake_up.outage.is_none());
-        WakeUp { ended_wait, ..WakeUp::under(entity, token) }
+        let outage = self.wake_up.outage.clone().filter(|outage| Some(outage.until) == self.drain.state().retry_at);
+        WakeUp { ended_wait, outage, ..WakeUp::under(entity, token) }
     }
 
     async fn hand_over_to(

@@ -1,6 +1,6 @@
 //! Lets an order that waits for a destination look whether the outage is over, without the order's lease.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use super::{Drainer, PATIENCE, ReceivedWakeUp};
 use crate::{
@@ -12,22 +12,22 @@ use crate::{
 };
 
 impl Drainer {
-    /// Decides which wake-up of a batch counts if one names an outage and another does not: the one that names the
-    /// outage if the order still has its wait, and otherwise the other one.
-    pub(super) async fn of_one_kind<'a>(
-        &self,
-        wake_up: &'a ReceivedWakeUp,
-    ) -> Result<Cow<'a, ReceivedWakeUp>, StoreError> {
-        let Some(wait) = wake_up.outage.as_ref().filter(|_| wake_up.is_also_plain) else {
-            return Ok(Cow::Borrowed(wake_up));
+    /// Returns the wake-up that names the outage besides `wake_up`, if the order still waits for that outage. `None`
+    /// leaves `wake_up` as it is.
+    pub(super) async fn chosen(&self, wake_up: &ReceivedWakeUp) -> Result<Option<ReceivedWakeUp>, StoreError> {
+        let Some(wait) = &wake_up.outage_besides else { return Ok(None) };
+        let seen = match self.store.entity(&wake_up.entity, PATIENCE).await {
+            Ok(seen) => seen.filter(|seen| has_wait(seen, wait)),
+            Err(error @ StoreError::Unavailable(_)) => return Err(error),
+            // The acquire says what is wrong with the row.
+            Err(StoreError::Corrupt(_) | StoreError::Invalid(_)) => None,
         };
-        let seen = self.store.entity(&wake_up.entity, PATIENCE).await?;
-        let of_one_kind = if seen.is_some_and(|seen| has_wait(&seen, wait)) {
-            ReceivedWakeUp { is_also_plain: false, ended_wait: None, ..wake_up.clone() }
-        } else {
-            ReceivedWakeUp { is_also_plain: false, outage: None, ..wake_up.clone() }
-        };
-        Ok(Cow::Owned(of_one_kind))
+        Ok(seen.map(|seen| ReceivedWakeUp {
+            token: Some(seen.token),
+            outage: Some(wait.clone()),
+            ended_wait: None,
+            ..wake_up.clone()
+        }))
     }
 
     /// Looks at the outage that the order of `wake_up` waits for. Returns the time until the next look if the outage
@@ -46,7 +46,11 @@ impl Drainer {
         if is_used && let Some(delay) = self.outages.look(destination, &wake_up.entity).await {
             return Err(delay);
         }
-        let ended_wait = self.end_wait(wake_up, wait).await.map_err(|_| self.outages.look_soon())?;
+        let ended_wait = match self.end_wait(wake_up, wait).await {
+            Ok(ended_wait) => ended_wait,
+            Err(StoreError::Unavailable(_)) => return Err(self.outages.look_soon()),
+            Err(StoreError::Corrupt(_) | StoreError::Invalid(_)) => None,
+        };
         // After a wait that counts nothing, nothing is left of it to be taken off: the attempt is an ordinary one.
         let counted = ended_wait.filter(|_| *is_counted);
         Ok(counted.map(|ended| ReceivedWakeUp { ended_wait: Some(ended), ..wake_up.clone() }))
@@ -63,8 +67,8 @@ impl Drainer {
     }
 }
 
-/// Returns whether the delivery in front still waits for the outage's end. Other holders of the lease change the token,
-/// and leave the wait.
+/// Returns whether the delivery in front still waits for the outage's end. A hold, and other holders of the lease,
+/// leave the wait as it is.
 fn has_wait(seen: &EntityState, wait: &OutageWait) -> bool {
-    seen.retry_at == Some(wait.until) && seen.last_error.is_some() && !seen.is_stopped()
+    seen.retry_at == Some(wait.until) && seen.last_error.is_some()
 }

@@ -1,5 +1,5 @@
 //! The requests and answers of Function URLs and HTTP APIs (payload version 2.0), with the fields that
-//! the ingest function uses. An event of a queue has other fields, and is told apart by them.
+//! the ingest function uses, and the records of a queue's event.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -25,8 +25,7 @@ pub struct HttpRequest {
     /// The method in events of other forms. [`foreign`](Self::foreign) names these.
     #[serde(skip_serializing)]
     pub http_method: Option<String>,
-    /// The records of an event that is no request. They are read here, because an enum of both forms would copy each
-    /// body once more.
+    /// The messages of a queue's event. An enum of both events would copy each body once more.
     #[serde(rename = "Records", skip_serializing)]
     pub records: Vec<QueueRecord>,
 }
@@ -66,7 +65,7 @@ impl HttpRequest {
         }
     }
 
-    /// Returns the messages, if the event is that of a queue. Records of other services have no such ids.
+    /// Returns the messages of a queue's event. Records of other services lack a message's id or ARN.
     pub fn messages(&self) -> Option<&[QueueRecord]> {
         let is_message = |record: &QueueRecord| !record.message_id.is_empty() && !record.event_source_arn.is_empty();
         (!self.records.is_empty() && self.records.iter().all(is_message)).then_some(&self.records)

@@ -26,7 +26,7 @@ pub struct QueueRecord {
     #[serde(rename = "eventSourceARN")]
     pub event_source_arn: String,
     pub body: String,
-    /// What SQS says about the message, such as `MessageGroupId` and `SentTimestamp`.
+    /// SQS's own attributes of the message, such as `MessageGroupId` and `SentTimestamp`.
     pub attributes: BTreeMap<String, String>,
     pub message_attributes: BTreeMap<String, MessageAttribute>,
 }
@@ -67,7 +67,7 @@ struct Message<'a> {
     position: usize,
     record: &'a QueueRecord,
     source: &'a Source,
-    /// The FIFO queue's group. In a standard queue, a group is no order.
+    /// The group in a FIFO queue. A standard queue does not keep a group's order.
     group: Option<&'a str>,
     received: ReceivedWebhook,
 }

@@ -1,9 +1,6 @@
 //! Sorts a batch of queue messages by kind and order, without I/O.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     engine::{
@@ -11,7 +8,7 @@ use crate::{
         drain::{Acknowledgement, ReceivedWakeUp},
         queue::{self, Unreadable},
     },
-    protocol::entity::{EntityKey, FencingToken},
+    protocol::entity::EntityKey,
     time::Timestamp,
 };
 
@@ -34,34 +31,43 @@ pub struct Batch {
     unreadable: Vec<String>,
 }
 
-/// The wake-ups of one order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The wake-ups of one order, merged.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct MergedWakeUps {
-    merged: ReceivedWakeUp,
-    /// The token of the wake-up whose outage `merged` names.
-    outage_token: Option<FencingToken>,
+    plain: Option<ReceivedWakeUp>,
+    /// Those that name an outage.
+    waiting: Option<ReceivedWakeUp>,
     ids: Vec<String>,
 }
 
 impl MergedWakeUps {
-    fn new(received: ReceivedWakeUp, id: String) -> Self {
-        Self { outage_token: received.token, merged: received, ids: vec![id] }
-    }
-
-    /// Merges a wake-up with the others. They keep a token only if all have the same, and of several waits for an
-    /// outage the newest.
-    fn add(&mut self, received: ReceivedWakeUp, id: String) {
-        let Self { merged, outage_token, ids } = self;
+    /// Merges a wake-up with the others of its kind. Plain ones keep a token only if all have the same. Those that name
+    /// an outage keep the newest token and its wait, because the row cannot show an older wait.
+    fn add(&mut self, received: ReceivedWakeUp) {
+        let is_plain = received.outage.is_none();
+        let merged = if is_plain { &mut self.plain } else { &mut self.waiting };
+        let Some(merged) = merged else { return *merged = Some(received) };
         merged.times = merged.times.max(received.times);
-        merged.token = merged.token.filter(|token| Some(*token) == received.token);
         merged.gap = merged.gap.max(received.gap);
         merged.ended_wait = merged.ended_wait.max(received.ended_wait);
-        merged.is_also_plain |= merged.outage.is_some() != received.outage.is_some();
-        if received.outage.is_some() && (merged.outage.is_none() || received.token > *outage_token) {
+        if is_plain {
+            merged.token = merged.token.filter(|token| Some(*token) == received.token);
+        } else if received.token > merged.token {
+            merged.token = received.token;
             merged.outage = received.outage;
-            *outage_token = received.token;
         }
-        ids.push(id);
+    }
+
+    fn received(&self) -> Option<ReceivedWakeUp> {
+        match (self.plain.clone(), self.waiting.clone()) {
+            (Some(plain), Some(waiting)) => Some(ReceivedWakeUp {
+                times: plain.times.max(waiting.times),
+                gap: plain.gap.max(waiting.gap),
+                outage_besides: waiting.outage,
+                ..plain
+            }),
+            (plain, waiting) => plain.or(waiting),
+        }
     }
 }
 
@@ -90,16 +96,16 @@ impl Batch {
     }
 
     fn add(&mut self, received: ReceivedWakeUp, id: String) {
-        match self.wake_ups.entry(received.entity.clone()) {
-            Entry::Vacant(vacant) => _ = vacant.insert(MergedWakeUps::new(received, id)),
-            Entry::Occupied(mut others) => others.get_mut().add(received, id),
-        }
+        let order = self.wake_ups.entry(received.entity.clone()).or_default();
+        order.add(received);
+        order.ids.push(id);
     }
 
     /// Returns the orders to drain at `now`.
     pub fn orders(&self, now: Timestamp) -> Vec<ReceivedWakeUp> {
         let lag = self.due.map_or(Duration::ZERO, |due| now.since(due));
-        self.wake_ups.values().map(|order| ReceivedWakeUp { lag, ..order.merged.clone() }).collect()
+        let received = self.wake_ups.values().filter_map(MergedWakeUps::received);
+        received.map(|received| ReceivedWakeUp { lag, ..received }).collect()
     }
 
     pub fn ids(&self, entity: &EntityKey) -> impl Iterator<Item = &String> {
@@ -143,7 +149,7 @@ mod tests {
     use super::*;
     use crate::{
         engine::{outages::OutageWait, queue::WakeUp},
-        protocol::outage::DestinationId,
+        protocol::{entity::FencingToken, outage::DestinationId},
     };
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -195,19 +201,20 @@ mod tests {
             };
             WakeUp { outage: Some(wait), ..WakeUp::under(&a, FencingToken(token)) }
         };
-        let of = |wake_ups: &[WakeUp]| {
-            let bodies = wake_ups.iter().map(|wake_up| queue::Message::WakeUp(wake_up.clone()).text());
+        let of = |wake_ups: &[&WakeUp]| {
+            let bodies = wake_ups.iter().map(|wake_up| queue::Message::WakeUp((*wake_up).clone()).text());
             let merged = Batch::sort(bodies.map(|body| message("1", &body, 1))).orders(NOW).remove(0);
-            (merged.outage.map(|wait| wait.until.as_millis()), merged.is_also_plain)
+            let until = |wait: Option<OutageWait>| wait.map(|wait| wait.until.as_millis());
+            (merged.token.map(|token| token.0), until(merged.outage), until(merged.outage_besides))
         };
-        let (old, new, plain) = (waiting(7, 90), waiting(8, 50), WakeUp::of(&a));
-        for order in [[&old, &new, &new], [&new, &old, &old], [&old, &old, &new]] {
-            assert_eq!(of(&order.map(Clone::clone)), (Some(50), false));
+        let (old, new, plain) = (waiting(7, 90), waiting(8, 50), WakeUp::under(&a, FencingToken(9)));
+        for all in [[&old, &new, &new], [&new, &old, &old], [&old, &old, &new]] {
+            assert_eq!(of(&all), (Some(8), Some(50), None));
         }
-        for order in [[&old, &new, &plain], [&plain, &new, &old], [&new, &plain, &old]] {
-            assert_eq!(of(&order.map(Clone::clone)), (Some(50), true));
+        for all in [[&old, &new, &plain], [&plain, &new, &old], [&new, &plain, &old]] {
+            assert_eq!(of(&all), (Some(9), None, Some(50)));
         }
-        assert_eq!(of(&[plain.clone(), plain]), (None, false));
+        assert_eq!(of(&[&plain, &plain]), (Some(9), None, None));
     }
 
     #[test]

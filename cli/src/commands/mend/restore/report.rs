@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::json;
 use serializer::{
-    output::{Table, counted, duration},
+    output::{Table, counted, duration, this_command},
     say,
 };
 use webhook_serializer::{
@@ -212,9 +212,10 @@ impl RestoreSummary {
         }
         (!jobs.is_empty()).then(|| {
             format!(
-                "Jobs skip their ticks up to {}, because the backup does not show if they ran. `serializer jobs run \
+                "Jobs skip their ticks up to {}, because the backup does not show if they ran. `{} jobs run \
                  NAME{}` runs one.\n{}",
                 restoring.begun,
+                this_command(),
                 deployment.option,
                 table.to_string().trim_end(),
             )

@@ -49,6 +49,9 @@ fn mapped(check: &str, queue: &QueueArn, mapping: &Value) -> CheckFinding {
             format!("the event source mapping lacks {REPORT}, so Lambda also deletes messages that were not stored"),
             format!("`aws lambda update-event-source-mapping --uuid {id} --function-response-types {REPORT}`"),
         ),
+        Some(state @ ("Creating" | "Enabling" | "Updating")) => {
+            CheckFinding::warning(check, format!("the event source mapping is {state}"), "run this again in a minute")
+        }
         Some("Enabled") => CheckFinding::ok(check, "Lambda hands its messages to ingest, and deletes the stored ones"),
         Some(state) => CheckFinding::wrong(
             check,

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Error;
-use serializer::{output::duration, view::order_status::Kind};
+use serializer::{
+    output::{duration, this_command},
+    view::order_status::Kind,
+};
 use webhook_serializer::{
     aws::stored::Refused,
     functions::scheduler::{ALERTS, SWEEP},
@@ -89,7 +92,7 @@ fn on_time(jobs: &[Listed], now: Timestamp) -> CheckFinding {
         |job: &&Listed| job.state.last_result.as_ref().is_some_and(|result| result.ending != TickOutcome::Done);
     let failed: Vec<&Listed> = jobs.iter().filter(failed).collect();
     if !failed.is_empty() {
-        let advice = "`serializer jobs` says why: docs/runbooks/jobs-failed.md";
+        let advice = format!("`{} jobs` says why: docs/runbooks/jobs-failed.md", this_command());
         return CheckFinding::warning(
             CHECK,
             format!("the scheduler runs, but the last run of these jobs failed: {}", names(failed)),
@@ -129,17 +132,22 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
             Some(sources) if sources.get(source.as_str()).is_none() => CheckFinding::warning(
                 &check(source),
                 format!("{says}; the sources document has no such source"),
-                "add it with `serializer source add`; otherwise workers park its waiting deliveries",
+                format!("add it with `{} source add`; otherwise workers park its waiting deliveries", this_command()),
             ),
             _ => CheckFinding::ok(&check(source), says),
         });
     }
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
-        findings.push(CheckFinding::warning(
-            &check(&source.name),
-            format!("none of the source's deliveries was accepted in the last {days} days"),
-            format!("check the URL at its sender; `serializer source test {}` tries the source", source.name),
-        ));
+        let advice = match (&source.from, &source.queue) {
+            (Some(from), _) => format!("check the source `{from}`, from which it gets its deliveries"),
+            (_, Some(queue)) => format!("check what sends messages to {queue}"),
+            (None, None) => {
+                let test = format!("`{} source test {}`", this_command(), source.name);
+                format!("check the URL at its sender; {test} tries the source")
+            }
+        };
+        let says = format!("none of the source's deliveries was accepted in the last {days} days");
+        findings.push(CheckFinding::warning(&check(&source.name), says, advice));
     }
     findings
 }

@@ -47,16 +47,22 @@ impl Remove {
         let waiting = self.waiting().await?;
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
-        let end = match &source.from {
-            None => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
-            Some(from) => format!("the webhooks of `{from}` go to its other sources only"),
+        let end = match (&source.from, &source.queue) {
+            (Some(from), _) => format!("the webhooks of `{from}` go to its other sources only"),
+            (_, Some(queue)) => format!(
+                "disable its event source mapping, or delete its stack: messages that arrive later stay in {queue} \
+                 until its dead-letter queue takes them (docs/queues.md)"
+            ),
+            (None, None) => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
         };
         let words = [
             end,
             format!("functions read the document within {} at the latest", late()),
-            "deliveries that wait or arrive until then are parked; to have them handled, add the source again and run \
-             `serializer redrive`"
-                .to_owned(),
+            format!(
+                "deliveries that wait or arrive until then are parked; to have them handled, add the source again and \
+                 run `{} redrive`",
+                output::this_command()
+            ),
         ];
         self.manner.report(&place, &done, ("removed", "is removed from"), name, &words, json!({ "waiting": waiting }));
         Ok(ExitCode::SUCCESS)

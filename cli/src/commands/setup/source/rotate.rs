@@ -130,8 +130,9 @@ impl Rotate {
         let done = self.manner.apply(place, name, |text| {
             ensure!(
                 text.texts(name, field) == seen,
-                "somebody else changed `{field}` of `{name}` meanwhile: check it with `serializer source list`, then \
-                 run this again"
+                "somebody else changed `{field}` of `{name}` just now: check it with `{} source list`, then run this \
+                 again",
+                output::this_command()
             );
             text.take_out(name, field, number - 1).context("it is gone")
         });

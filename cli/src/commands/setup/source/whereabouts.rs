@@ -95,8 +95,8 @@ impl DocumentOptions {
     pub(super) fn option(&self, deployment_name: &DeploymentName<'_>) -> String {
         match (&self.sources, &self.sources_parameter, &self.sources_secret) {
             (Some(path), _, _) => format!(" --sources {}", quoted(&path.to_string_lossy())),
-            (_, Some(name), _) => format!(" --sources-parameter {}", quoted(name)),
-            (_, _, Some(arn)) => format!(" --sources-secret {}", quoted(arn)),
+            (_, Some(name), _) => format!(" --sources-parameter {}{}", quoted(name), deployment_name.who.option()),
+            (_, _, Some(arn)) => format!(" --sources-secret {}{}", quoted(arn), deployment_name.who.option()),
             _ => match deployment_name {
                 DeploymentName { local: Some(url), .. } => local_option(url),
                 DeploymentName { stack, who, .. } => {
