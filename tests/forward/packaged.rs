@@ -262,7 +262,8 @@ async fn receiver_outlives_lost_database_connections() {
     with_each_on_postgres(async |postgres, receiver| {
         assert_eq!(post(&receiver, &delivery("1", "orders/cut"), 7).await, failed());
         assert_eq!(post(&receiver, &delivery("1", "orders/create"), 8).await, Outcome::Done);
-        let cut_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'receiver' \
+        // A backend that is still ending could begin a transaction.
+        let cut_all = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'receiver' \
                        AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
         postgres.psql(cut_all).await.unwrap();
         // It costs the delivery no attempt.
@@ -278,7 +279,7 @@ async fn receiver_outlives_lost_database_connections() {
         loop {
             match post(&receiver, &delivery("3", "orders/paid"), 10).await {
                 outcome if outcome == unreachable => break,
-                outcome => assert_eq!(outcome, failed()),
+                outcome => assert!([Outcome::Done, failed()].contains(&outcome), "{outcome:?}"),
             }
         }
     })
