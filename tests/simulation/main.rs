@@ -90,6 +90,7 @@ const INTERESTING: &[&str] = &[
     "a group is settled",
     "a handler begins nothing",
     "a handler kills its process",
+    "a handler starts before the queue has answered",
     "a job kills its process",
     "a delivery is skipped",
     "a late effect is refused",

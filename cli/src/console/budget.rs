@@ -26,7 +26,7 @@ pub(super) struct Budget {
 }
 
 /// The right to read. Dropping it charges the units that the meter has counted since it began.
-pub(super) struct Turn<'a> {
+pub(super) struct ReadingPermit<'a> {
     next: MutexGuard<'a, Duration>,
     meter: &'a Meter,
     began: Duration,
@@ -39,27 +39,27 @@ impl Budget {
     }
 
     /// Lets a refresh read, or returns how long it has to wait. Without a meter, there is nothing to wait for, and the
-    /// turn is `None`.
-    fn begin(&self, now: Duration) -> Result<Option<Turn<'_>>, Duration> {
+    /// permit is `None`.
+    fn begin(&self, now: Duration) -> Result<Option<ReadingPermit<'_>>, Duration> {
         let Some(meter) = &self.meter else { return Ok(None) };
         let next = self.next.try_lock().map_err(|_| READING)?;
         if now < *next {
             return Err(*next - now);
         }
-        Ok(Some(Turn { next, meter, began: now, before: meter.reading().read_units }))
+        Ok(Some(ReadingPermit { next, meter, began: now, before: meter.reading().read_units }))
     }
 
-    pub(super) async fn turn(&self, env: &Env) -> Option<Turn<'_>> {
+    pub(super) async fn permit(&self, env: &Env) -> Option<ReadingPermit<'_>> {
         loop {
             match self.begin(env.monotonic()) {
-                Ok(turn) => return turn,
+                Ok(permit) => return permit,
                 Err(wait) => env.sleep(wait).await,
             }
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for ReadingPermit<'_> {
     fn drop(&mut self) {
         let units = self.meter.reading().read_units - self.before;
         *self.next = self.began + Duration::from_secs_f64(units / UNITS_PER_SECOND as f64);
@@ -69,7 +69,7 @@ impl Drop for Turn<'_> {
 /// Answers a refresh, or says with 204 and `Retry-After` when it may come again.
 pub(super) async fn within_budget(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     match shared.budget.begin(shared.watched.env.monotonic()) {
-        Ok(_turn) => next.run(request).await,
+        Ok(_permit) => next.run(request).await,
         Err(wait) => {
             let seconds = wait.as_millis().div_ceil(1000);
             (StatusCode::NO_CONTENT, [(header::RETRY_AFTER, seconds.to_string())]).into_response()

@@ -314,8 +314,8 @@ fn matches(lane: &Value, filter: &str) -> bool {
 async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
         // The page's first lanes are what somebody opened, all later ones are refreshes.
-        let _turn = match sent {
-            Some(_) => Some(shared.budget.turn(&shared.watched.env).await),
+        let _permit = match sent {
+            Some(_) => Some(shared.budget.permit(&shared.watched.env).await),
             None => None,
         };
         let statuses = shared.readings.statuses(&shared.watched, ReadingDepth::Free).await?;

@@ -172,7 +172,8 @@ fn group_line(change: &GroupChange, contents: Contents, now: Timestamp) -> Strin
         error if contents.errors && !error.is_empty() => format!(": {}", one_line(error)),
         _ => String::new(),
     };
-    let since = group.since().map(|since| format!(", the oldest since {}", moment(since, now))).unwrap_or_default();
+    let since = group.since().map(|since| format!(", the oldest {}", in_trouble(group.common.trouble, since, now)));
+    let since = since.unwrap_or_default();
     let at_least = if *is_partial { "at least " } else { "" };
     let count = group.count;
     cut(&match kind {
@@ -214,8 +215,19 @@ fn order_line(
 ) -> String {
     let command = show_command(&key_of(order, contents), option);
     let of = if order.source.is_empty() { String::new() } else { format!("{}, ", order.source) };
-    let state = change.group.common.trouble.as_str();
-    format!("{command}  # {of}{state} since {}", moment(order.since, now))
+    let trouble = change.group.common.trouble;
+    let comma = if is_dated(trouble) { "" } else { "," };
+    format!("{command}  # {of}{}{comma} {}", trouble.as_str(), in_trouble(trouble, order.since, now))
+}
+
+/// Returns whether the time is that of the trouble's beginning. Otherwise it is the oldest waiting delivery's arrival.
+fn is_dated(trouble: Trouble) -> bool {
+    matches!(trouble, Trouble::Parked | Trouble::OnHold)
+}
+
+fn in_trouble(trouble: Trouble, since: Timestamp, now: Timestamp) -> String {
+    let waits = if is_dated(trouble) { "" } else { "waiting " };
+    format!("{waits}since {}", moment(since, now))
 }
 
 fn show_command(key: &str, option: &str) -> String {

@@ -205,10 +205,10 @@ fn message_counts_and_names_orders_with_the_next_command() {
         lines[..6],
         [
             "shop: 13 orders or deliveries are in trouble",
-            "12 blocked orders of shop, the oldest since 09:55 UTC: 422 no address",
+            "12 blocked orders of shop, the oldest waiting since 09:55 UTC: 422 no address",
             "1 parked delivery of stripe, the oldest since 2025-12-31 00:40 UTC: 500",
             "The first orders, and what to type next:",
-            "serializer show --stack shop shop/order/0  # shop, blocked since 09:55 UTC",
+            "serializer show --stack shop shop/order/0  # shop, blocked, waiting since 09:55 UTC",
             r"serializer show --stack shop 'stripe/it'\''s 1'  # shop, parked since 2025-12-31 00:40 UTC",
         ]
     );
@@ -257,7 +257,7 @@ fn text_beyond_the_limit_leaves_out_orders_first() {
         assert!(text.len() <= most && text.contains("12 blocked") && text.contains("1 parked"), "{most}: {text}");
     }
     let short = message.text(500);
-    assert!(short.contains("… and 7 more orders\nAll: serializer status --stack shop"), "{short}");
+    assert!(short.contains("… and 8 more orders\nAll: serializer status --stack shop"), "{short}");
 }
 
 #[test]

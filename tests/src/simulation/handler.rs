@@ -1,7 +1,7 @@
 //! Handlers that succeed, fail, hang, crash or have late effects.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -109,6 +109,10 @@ impl Handler for SimulatedHandler {
         let runs = runs.collect::<Result<Vec<_>, _>>()?;
         self.go_on(runs, entity_number(deliveries.first().entity()), first, context).await
     }
+
+    fn runs_elsewhere(&self, _: &str) -> bool {
+        self.node.world.profile.elsewhere
+    }
 }
 
 struct SimulatedRun {
@@ -173,7 +177,7 @@ impl SimulatedHandler {
             ]);
             if !world.allows(draw.id) {
                 behaviour = SimulatedBehaviour::Well;
-            } else if behaviour == SimulatedBehaviour::Kills && world.profile.crash == 0 {
+            } else if behaviour == SimulatedBehaviour::Kills && (world.profile.crash == 0 || world.profile.elsewhere) {
                 behaviour = SimulatedBehaviour::Fails;
             }
         } else if traits.hopeless
@@ -194,6 +198,9 @@ impl SimulatedHandler {
         context: &Context,
     ) -> Result<Outcome, HandlerError> {
         let world = &self.node.world;
+        if world.profile.elsewhere && self.node.hiding.load(Relaxed) > 0 {
+            world.mark("a handler starts before the queue has answered");
+        }
         let token = context.token().0;
         let _work = WorkUnderWay::begin(&self.node, &key(entity), token);
         let worst = runs.iter().position(|run| run.behaviour != SimulatedBehaviour::Well).unwrap_or(0);

@@ -4,7 +4,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     task::Poll,
     time::Duration,
@@ -71,6 +71,8 @@ pub struct Node {
     /// The generation of tables that the node knows. Lost tables do not answer.
     pub tables: u32,
     pub breakers: BreakerAudit,
+    /// The visibility requests that are not answered yet.
+    pub hiding: Arc<AtomicU32>,
     killed: Arc<AtomicBool>,
 }
 
@@ -121,6 +123,7 @@ impl NodeSlot {
             env: Env::new(clock, SeededRandom::new(random)),
             tables: self.world.tables(),
             breakers: BreakerAudit::default(),
+            hiding: Arc::default(),
             killed: Arc::default(),
         }
     }

@@ -74,6 +74,8 @@ pub struct Profile {
     pub loss: Option<TableLoss>,
     pub destination_outage: Option<DestinationOutage>,
     pub unnamed: u64,
+    /// Handlers run in other processes, so they start before the first visibility request is answered.
+    pub elsewhere: bool,
 }
 
 /// The number of orders that are added to a run with an unavailable destination, because a breaker opens only
@@ -121,6 +123,7 @@ impl Profile {
             loss: None,
             destination_outage: None,
             unnamed: 0,
+            elsewhere: false,
         }
     }
 
@@ -176,6 +179,7 @@ impl Profile {
             loss: None,
             destination_outage: None,
             unnamed: 0,
+            elsewhere: false,
             dated: false,
             ..Self::drawn(seed)
         };
@@ -405,6 +409,7 @@ impl Profile {
             loss: None,
             destination_outage: DestinationOutage::drawn(seed),
             unnamed: 0,
+            elsewhere: RandomStream::new(seed, actor::PROFILE).at(8).happens(400),
         };
         if drawn.outages.is_empty() {
             drawn.loss = TableLoss::drawn(seed, LOSSES, drawn.skew);

@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -275,6 +278,22 @@ impl Queue for NodeQueue {
     }
 }
 
+/// A request that counts as unanswered until this value is dropped.
+struct UnansweredRequest<'a>(&'a AtomicU32);
+
+impl<'a> UnansweredRequest<'a> {
+    fn begin(count: &'a AtomicU32) -> Self {
+        count.fetch_add(1, Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for UnansweredRequest<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
 impl Visibility for NodeQueue {
     fn hide<'a>(&'a self, receipts: &'a [String], time: Duration) -> BoxFuture<'a, Result<(), QueueError>> {
         Box::pin(async move {
@@ -286,6 +305,7 @@ impl Visibility for NodeQueue {
             let failed = Err(QueueError::Unavailable("simulated".into()));
             let failing = world.is_active() && draw.happens(world.profile.queue) && world.allows(draw.id);
             let out = world.out(&[SimulatedService::Sends], *number);
+            let _unanswered = UnansweredRequest::begin(&self.node.hiding);
             pause(draw.millis(1, 12)).await;
             let how = match out {
                 None if !failing => return if hide() { Ok(()) } else { failed },
