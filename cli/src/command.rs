@@ -49,13 +49,13 @@ pub(crate) enum Command {
     /// Count waiting and parked deliveries and blocked orders, by source and error
     Status(status::Status),
     /// List orders with their state, why they wait, and the next command
-    List(list::List),
+    List(list::ListArguments),
     /// Show an order, one of its deliveries, or what operators did to it
     Show(show::Show),
     /// Print events as they happen, or post each accepted delivery to a URL, such as one on this machine
     Listen(listen::Listen),
     /// Serve these views and actions for the browser
-    Console(commands::look::console::Console),
+    Console(commands::look::console::ConsoleArguments),
     /// Check by the receipts that deliveries were settled in order, and none was applied twice
     Audit(audit::Audit),
     /// Find deliveries by a value in their bodies, such as a customer's e-mail address
@@ -65,17 +65,17 @@ pub(crate) enum Command {
     /// Delete all stored data of an order
     Erase(erase::Erase),
     /// Show leases, run a program under a lease, or end a lease by force
-    Lease(lease::Lease),
+    Lease(lease::LeaseArguments),
     /// List the jobs, or run one now
-    Jobs(jobs::Jobs),
+    Jobs(jobs::JobsArguments),
     /// Write a first sources document, receiver, Procfile and sample events
     Init(init::Init),
     /// Add, change, try and remove sources: the senders in the sources document
-    Source(source::Sources),
+    Source(source::SourceArguments),
     /// Check a sources document, as the functions do when they read it
     Check(check::Check),
     /// Send a test to the receiver of alerts about orders in trouble
-    Alerts(alerts::Alerts),
+    Alerts(alerts::AlertsArguments),
     /// Check a deployment, and print how to fix each problem
     Doctor(doctor::Doctor),
     /// Make tables usable again after a restore from a backup

@@ -69,7 +69,7 @@ pub struct Console {
 
 /// The state that all requests share. Opened and refreshed pages differ only in the connection in `watched`.
 #[derive(Debug, Clone)]
-struct Shared {
+struct ConsoleState {
     watched: Watched,
     access: Arc<Access>,
     budget: Arc<Budget>,
@@ -106,7 +106,7 @@ impl Console {
         let access = Access::new(address.port()).context("no random token could be drawn")?;
         let url = access.url();
         let budget = Budget::new(watched.refreshes.as_ref().map(|refreshes| refreshes.meter.clone()));
-        let shared = Shared {
+        let shared = ConsoleState {
             watched,
             access: Arc::new(access),
             budget: Arc::new(budget),
@@ -127,7 +127,7 @@ impl Drop for Console {
     }
 }
 
-impl Shared {
+impl ConsoleState {
     fn with_metered_connection(&self) -> Self {
         let mut shared = self.clone();
         if let Some(MeteredConnection { operator, store, .. }) = &self.watched.refreshes {

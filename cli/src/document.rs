@@ -11,4 +11,4 @@ mod text;
 pub use change::{ChangeOutcome, DocumentChange, accepted, apply, fits};
 pub use place::{DocumentPlace, DocumentWrite, FoundDocument, read_text};
 pub use shown::difference;
-pub use text::Text;
+pub use text::DocumentText;

@@ -22,14 +22,14 @@ use serializer::{output, say};
 #[command(name = "figures", max_term_width = 100)]
 struct CommandLine {
     #[command(subcommand)]
-    command: Command,
+    command: FiguresCommand,
     /// Print one JSON object with the same figures, not rounded
     #[arg(long, global = true)]
     json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum Command {
+enum FiguresCommand {
     /// Measure on the embedded engines: time against a control, cost per delivery
     Bench(Bench),
     /// Estimate a month's bill, item by item, beside SQS FIFO
@@ -60,10 +60,10 @@ fn names() -> clap::builder::PossibleValuesParser {
 async fn main() -> ExitCode {
     let CommandLine { command, json } = CommandLine::parse();
     let measured = match command {
-        Command::Bench(bench) => bench.run().await,
-        Command::Bill(load) => Ok((load.report(), true)),
-        Command::Flood => Ok((flood::report(), true)),
-        Command::Scaling => Ok((scaling::report(), true)),
+        FiguresCommand::Bench(bench) => bench.run().await,
+        FiguresCommand::Bill(load) => Ok((load.report(), true)),
+        FiguresCommand::Flood => Ok((flood::report(), true)),
+        FiguresCommand::Scaling => Ok((scaling::report(), true)),
     };
     match measured {
         Ok((report, is_clean)) => {

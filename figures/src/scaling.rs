@@ -84,7 +84,8 @@ fn order_limit(group: f64) -> f64 {
 /// Returns the tables for `docs/scaling.md`.
 pub fn report() -> FiguresReport {
     let throttles_at = |capacity: f64| (capacity / writes(1.0)[0]).floor();
-    let (new, grown) = (throttles_at(limit::NEW_TABLE_WRITES), throttles_at(limit::TABLE_WRITES));
+    let new = throttles_at(limit::NEW_TABLE_WRITES);
+    let grown = throttles_at(limit::TABLE_WRITES);
     let throttling = format!(
         "The entities table throttles above {} webhooks a second if new, above {} if grown",
         number(new),

@@ -16,6 +16,6 @@ pub use compare::{ChangeKind, Comparison, GroupChange, KnownGroups, compare, mes
 pub use group::{Common, Group, Look, OrderInTrouble, Trouble, alike};
 pub use indexes::look;
 pub use job::{AlertSender, Alerting, AlertsDocument, AlertsError};
-pub use message::{Contents, DeploymentNaming, Message, OutageOf};
+pub use message::{AlertMessage, Contents, DeploymentNaming, OutageOf};
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,8 @@ fn distance(typed: &str, valid: &str) -> Option<usize> {
     if typed.len() >= SHORTEST_PART && valid.contains(typed) {
         return Some(usize::from(typed != valid));
     }
-    let (one, other) = (typed.chars().count(), valid.chars().count());
+    let one = typed.chars().count();
+    let other = valid.chars().count();
     let most = (one.max(other) / 3).max(1);
     if one.abs_diff(other) > most {
         return None;

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
+pub enum ClientLanguage {
     Rust,
     TypeScript,
     Python,
@@ -18,7 +18,7 @@ pub enum Language {
     Asyncio,
 }
 
-impl Language {
+impl ClientLanguage {
     pub const ALL: [Self; 4] = [Self::Rust, Self::TypeScript, Self::Python, Self::Asyncio];
 }
 
@@ -32,21 +32,21 @@ pub fn built(name: &str) -> String {
 }
 
 /// Returns the command of a program in `tests/clients`, or of the Rust client.
-pub fn program(language: Language, name: &str) -> Command {
+pub fn program(language: ClientLanguage, name: &str) -> Command {
     match language {
-        Language::Rust => Command::new(env!("CARGO_BIN_EXE_lease_client")),
-        Language::TypeScript => {
+        ClientLanguage::Rust => Command::new(env!("CARGO_BIN_EXE_lease_client")),
+        ClientLanguage::TypeScript => {
             let mut command = Command::new(std::env::var("NODE").unwrap_or_else(|_| "node".into()));
             command.arg(built(&format!("{name}.js")));
             command
         }
-        Language::Python | Language::Asyncio => {
+        ClientLanguage::Python | ClientLanguage::Asyncio => {
             let target = format!("{}/../target", env!("CARGO_MANIFEST_DIR"));
             let installed = format!("{target}/clients/python");
             assert!(Path::new(&installed).is_dir(), "{installed} is missing: run .ci/client-python");
             let mut command = Command::new(format!("{target}/tools/client-python/bin/python"));
             command.arg(format!("clients/{name}.py")).env("PYTHONPATH", installed);
-            if language == Language::Asyncio {
+            if language == ClientLanguage::Asyncio {
                 command.arg("asyncio");
             }
             command
@@ -78,7 +78,7 @@ pub struct Client {
 
 impl Client {
     /// Starts a client of `engines`, whose store it reaches at `store`.
-    pub fn start(language: Language, engines: &Engines, store: &str) -> Self {
+    pub fn start(language: ClientLanguage, engines: &Engines, store: &str) -> Self {
         let mut command = program(language, "client");
         connect(&mut command, engines, store);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);

@@ -5,8 +5,8 @@ use tests::prelude::*;
 use webhook_serializer::protocol::tick::TickOutcome;
 
 use crate::{
-    client::{Client, Language},
-    proxy::{Fault, Proxy},
+    client::{Client, ClientLanguage},
+    proxy::{Proxy, ReplyFault},
 };
 
 const MINUTE: u64 = 60_000;
@@ -20,10 +20,10 @@ struct Hosts {
 }
 
 impl Hosts {
-    async fn start(languages: &[Language]) -> Self {
+    async fn start(languages: &[ClientLanguage]) -> Self {
         let testbed = TestBed::start().await;
         let proxy = Proxy::start(&testbed.engines.dynamodb_url()).await;
-        let start = |language: &Language| Client::start(*language, &testbed.engines, proxy.url());
+        let start = |language: &ClientLanguage| Client::start(*language, &testbed.engines, proxy.url());
         let mut clients: Vec<Client> = languages.iter().map(start).collect();
         for client in &mut clients {
             client.succeeds("lookup", "test/first", json!({})).await;
@@ -75,14 +75,21 @@ fn counting(job: &str) -> Value {
 /// The requests of a call that defines its job, and of one that runs a tick.
 const REQUESTS: [&str; 4] = ["GetItem", "UpdateItem", "TransactWriteItems", "PutItem"];
 
-const FAULTS: [Fault; 7] =
-    [Fault::Lost, Fault::Late, Fault::Cut, Fault::Closed, Fault::Repeated, Fault::Throttled, Fault::Conflict];
+const FAULTS: [ReplyFault; 7] = [
+    ReplyFault::Lost,
+    ReplyFault::Late,
+    ReplyFault::Cut,
+    ReplyFault::Closed,
+    ReplyFault::Repeated,
+    ReplyFault::Throttled,
+    ReplyFault::Conflict,
+];
 
 /// Promise: a function in Python or TypeScript runs once for a tick too, beside hosts in other languages; its writes
 /// land with the tick's record; `on_crash` decides about a dead host's tick.
 #[tokio::test(flavor = "multi_thread")]
 async fn tick_runs_once_whatever_host_calls_and_reply_is_lost() {
-    let mut hosts = Hosts::start(&[Language::ALL, Language::ALL].concat()).await;
+    let mut hosts = Hosts::start(&[ClientLanguage::ALL, ClientLanguage::ALL].concat()).await;
     let mut all = Vec::new();
     let mut tokens = Vec::new();
     for number in 0..=REQUESTS.len() * FAULTS.len() {
@@ -106,14 +113,14 @@ async fn tick_runs_once_whatever_host_calls_and_reply_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn on_crash_decides_about_the_tick_of_a_killed_host() {
-    let cases: Vec<(Language, &str, String)> = Language::ALL
+    let cases: Vec<(ClientLanguage, &str, String)> = ClientLanguage::ALL
         .into_iter()
         .flat_map(|language| ["again", "skip"].map(|on_crash| (language, on_crash)))
         .map(|(language, on_crash)| (language, on_crash, format!("{language:?}-{on_crash}").to_lowercase()))
         .collect();
     // A host for each case, which is killed, and one of each language that goes on.
-    let killed: Vec<Language> = cases.iter().map(|(language, ..)| *language).collect();
-    let mut hosts = Hosts::start(&[&killed[..], &Language::ALL].concat()).await;
+    let killed: Vec<ClientLanguage> = cases.iter().map(|(language, ..)| *language).collect();
+    let mut hosts = Hosts::start(&[&killed[..], &ClientLanguage::ALL].concat()).await;
     let killed: Vec<Client> = hosts.clients.drain(..cases.len()).collect();
     let mut tokens = Vec::new();
     for (mut host, (_, on_crash, job)) in killed.into_iter().zip(&cases) {
@@ -139,13 +146,14 @@ async fn on_crash_decides_about_the_tick_of_a_killed_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_run_is_recorded_and_reported_to_its_caller() {
-    join_all(Language::ALL.map(async |language| {
+    join_all(ClientLanguage::ALL.map(async |language| {
         let mut hosts = Hosts::start(&[language, language]).await;
         let call = json!({ "schedule": "* * * * *", "error": "no paper" });
         let failed = hosts.clients[0].run("once", "report", call).await;
         assert!(failed["error"].as_str().unwrap().contains("no paper"), "{language:?}: {failed}");
         let jobs = webhook_serializer::jobs::roster::listed(&hosts.testbed.parts().store).await.unwrap();
-        let (tick, result) = (jobs[0].state.last_tick.unwrap(), jobs[0].state.last_result.clone().unwrap());
+        let tick = jobs[0].state.last_tick.unwrap();
+        let result = jobs[0].state.last_result.clone().unwrap();
         assert_eq!(result.ending, TickOutcome::Failed, "{language:?}");
         assert!(result.error.contains("no paper"), "{language:?}: {}", result.error);
         // The next minute may have begun.
@@ -157,7 +165,7 @@ async fn failed_run_is_recorded_and_reported_to_its_caller() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn job_that_cannot_run_names_the_remedy() {
-    join_all(Language::ALL.map(async |language| {
+    join_all(ClientLanguage::ALL.map(async |language| {
         let mut hosts = Hosts::start(&[language]).await;
         let client = &mut hosts.clients[0];
         for (name, schedule, zone) in [

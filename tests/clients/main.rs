@@ -10,8 +10,8 @@ mod runtimes;
 use serde_json::{Value, json};
 use tests::prelude::*;
 
-use client::{Client, Language};
-use proxy::{Fault, Proxy};
+use client::{Client, ClientLanguage};
+use proxy::{Proxy, ReplyFault};
 
 /// Two clients of one language, whose requests pass through the proxy.
 struct Pair {
@@ -22,11 +22,12 @@ struct Pair {
 }
 
 impl Pair {
-    async fn start(language: Language) -> Self {
+    async fn start(language: ClientLanguage) -> Self {
         let testbed = TestBed::start().await;
         let proxy = Proxy::start(&testbed.engines.dynamodb_url()).await;
         let client = || Client::start(language, &testbed.engines, proxy.url());
-        let (mut one, two) = (client(), client());
+        let mut one = client();
+        let two = client();
         // The first lease of a client also shows it the store's time.
         one.succeeds("acquire", "test/first", json!({})).await;
         one.succeeds("release", "test/first", json!({})).await;
@@ -47,19 +48,19 @@ fn without_wait() -> Value {
     json!({ "wait": 0 })
 }
 
-async fn with_each(check: impl AsyncFn(Language, Pair)) {
-    join_all(Language::ALL.map(async |language| check(language, Pair::start(language).await).await)).await;
+async fn with_each(check: impl AsyncFn(ClientLanguage, Pair)) {
+    join_all(ClientLanguage::ALL.map(async |language| check(language, Pair::start(language).await).await)).await;
 }
 
-const FAULTS: [Fault; 8] = [
-    Fault::Lost,
-    Fault::Late,
-    Fault::Cut,
-    Fault::Closed,
-    Fault::Repeated,
-    Fault::Throttled,
-    Fault::Broken,
-    Fault::Conflict,
+const FAULTS: [ReplyFault; 8] = [
+    ReplyFault::Lost,
+    ReplyFault::Late,
+    ReplyFault::Cut,
+    ReplyFault::Closed,
+    ReplyFault::Repeated,
+    ReplyFault::Throttled,
+    ReplyFault::Broken,
+    ReplyFault::Conflict,
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -160,14 +161,14 @@ async fn work_that_blocks_past_its_lease_is_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_that_cannot_succeed_names_the_remedy() {
     with_each(async |language, mut pair| {
-        pair.proxy.plan("UpdateItem", Fault::Denied);
+        pair.proxy.plan("UpdateItem", ReplyFault::Denied);
         pair.one.fails("denied", "acquire", "test/denied", without_wait()).await;
         pair.one.fails("key_invalid", "acquire", "denied", without_wait()).await;
         pair.one.succeeds("acquire", "test/commit", json!({})).await;
         let elsewhere = json!({ "writes": [{ "Delete": { "TableName": "nowhere", "Key": { "a": { "S": "1" } } } }] });
         let missing = pair.one.fails("missing_table", "commit", "test/commit", elsewhere).await;
         // The Rust library passes on what DynamoDB says.
-        if language != Language::Rust {
+        if language != ClientLanguage::Rust {
             assert!(missing.contains("the table nowhere does not exist"), "{missing}");
         }
         // The lease was released: the writes can never succeed.
@@ -178,8 +179,9 @@ async fn request_that_cannot_succeed_names_the_remedy() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_forms_release_what_they_acquire() {
-    let mut pair = Pair::start(Language::TypeScript).await;
-    let (one, two) = (&mut pair.one, &mut pair.two);
+    let mut pair = Pair::start(ClientLanguage::TypeScript).await;
+    let one = &mut pair.one;
+    let two = &mut pair.two;
     one.succeeds("using", "test/using", json!({})).await;
     assert_eq!(one.succeeds("unless_held", "test/using", json!({})).await["ran"], true);
     assert_eq!(one.succeeds("write", "test/using", writes("using")).await["value"], "written");
@@ -209,7 +211,7 @@ async fn typescript_forms_release_what_they_acquire() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_granted_to_an_aborted_typescript_request_is_released() {
-    let mut pair = Pair::start(Language::TypeScript).await;
+    let mut pair = Pair::start(ClientLanguage::TypeScript).await;
     let aborted = pair.one.succeeds("aborted", "test/aborted", json!({})).await;
     assert!(aborted["refused"].as_u64() > Some(1), "{aborted}");
     assert_eq!(aborted["held"], 0, "{aborted}");
@@ -217,7 +219,7 @@ async fn lease_granted_to_an_aborted_typescript_request_is_released() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn typescript_host_hears_of_failures_around_a_lease() {
-    let mut pair = Pair::start(Language::TypeScript).await;
+    let mut pair = Pair::start(ClientLanguage::TypeScript).await;
     let unwoken = pair.one.succeeds("unwoken", "test/unwoken", json!({})).await;
     let warning = unwoken["warnings"][0].as_str().unwrap();
     assert!(warning.starts_with("LeaseWarning: the lease of test/unwoken was released, but no wake-up"), "{warning}");
@@ -229,7 +231,7 @@ async fn typescript_host_hears_of_failures_around_a_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn misspelt_option_in_javascript_is_named() {
-    let mut pair = Pair::start(Language::TypeScript).await;
+    let mut pair = Pair::start(ClientLanguage::TypeScript).await;
     let answer = pair.one.succeeds("misspelt", "test/misspelt", json!({})).await;
     let messages: Vec<&str> = answer["messages"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     let options = "length, wait, within, signal, renew";
@@ -268,7 +270,7 @@ async fn misspelt_option_in_javascript_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lease_of_a_given_up_request_is_released() {
     with_each(async |_, mut pair| {
-        pair.proxy.plan("UpdateItem", Fault::Late);
+        pair.proxy.plan("UpdateItem", ReplyFault::Late);
         pair.one.fails("unreachable", "acquire", "test/given-up", without_wait()).await;
         pair.two.succeeds("acquire", "test/given-up", json!({ "wait": 5000 })).await;
     })
@@ -315,7 +317,7 @@ async fn clients_and_workers_hold_an_order_one_at_a_time() {
 
     let store = testbed.engines.dynamodb_url();
     let mut clients: Vec<Client> =
-        Language::ALL.into_iter().map(|language| Client::start(language, &testbed.engines, &store)).collect();
+        ClientLanguage::ALL.into_iter().map(|language| Client::start(language, &testbed.engines, &store)).collect();
     for client in &mut clients {
         // Each is at work before the first delivery.
         client.succeeds("lookup", ORDERS[0], json!({})).await;

@@ -11,11 +11,11 @@ use tokio::{
 };
 use webhook_serializer::protocol::entity::EntityKey;
 
-use crate::client::{self, Language};
+use crate::client::{self, ClientLanguage};
 
 /// Returns the command of a page's block, such as `leases_1`.
 fn block(name: &str, testbed: &TestBed) -> Command {
-    let mut command = client::program(Language::TypeScript, name);
+    let mut command = client::program(ClientLanguage::TypeScript, name);
     client::connect(&mut command, &testbed.engines, &testbed.engines.dynamodb_url());
     command.kill_on_drop(true);
     command
@@ -63,13 +63,13 @@ async fn report_of_the_jobs_page_runs_once_a_tick() {
 }
 
 /// The checkout of docs/leases.md as a separate process.
-struct Shop {
+struct ExampleShop {
     _server: Child,
     port: u16,
     warnings: Lines<BufReader<ChildStderr>>,
 }
 
-impl Shop {
+impl ExampleShop {
     async fn open(block_name: &str, testbed: &TestBed, folder: &Path, more: &[(&str, &str)]) -> Self {
         let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let mut command = block(block_name, testbed);
@@ -127,7 +127,7 @@ async fn checkouts_of_an_order_run_one_at_a_time() {
     for name in SHOPS {
         let testbed = TestBed::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let shop = Shop::open(name, &testbed, folder.path(), &[]).await;
+        let shop = ExampleShop::open(name, &testbed, folder.path(), &[]).await;
         let mut tokens = BTreeSet::new();
         for (status, receipt) in join_all([(); 3].map(|()| shop.checkout("1"))).await {
             assert_eq!((status.as_str(), &receipt["body"]), ("HTTP/1.1 200 OK", &json!({ "amount": 1 })), "{name}");
@@ -142,7 +142,7 @@ async fn checkout_answers_each_failure_for_the_shopper() {
     for name in SHOPS {
         let testbed = TestBed::start().await;
         let folder = tempfile::tempdir().unwrap();
-        let mut shop = Shop::open(name, &testbed, folder.path(), &[]).await;
+        let mut shop = ExampleShop::open(name, &testbed, folder.path(), &[]).await;
         let bad = shop.checkout("%07").await;
         assert_eq!(bad, ("HTTP/1.1 400 Bad Request".into(), json!({ "error": "this is not an order" })), "{name}");
         assert_eq!(shop.warning().await, "LeaseKeyInvalid");
@@ -157,13 +157,13 @@ async fn checkout_answers_each_failure_for_the_shopper() {
         held.release().await.unwrap();
 
         let nowhere = ("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1");
-        let mut cut_off = Shop::open(name, &testbed, folder.path(), &[nowhere]).await;
+        let mut cut_off = ExampleShop::open(name, &testbed, folder.path(), &[nowhere]).await;
         let later = json!({ "error": "try again later" });
         assert_eq!(cut_off.checkout("3").await, ("HTTP/1.1 503 Service Unavailable".into(), later), "{name}");
         assert_eq!(cut_off.warning().await, "LeaseUnreachable");
 
         // Express answers 500: the shopper is not at fault.
-        let mut misconfigured = Shop::open(name, &testbed, folder.path(), &[("AWS_REGION", "")]).await;
+        let mut misconfigured = ExampleShop::open(name, &testbed, folder.path(), &[("AWS_REGION", "")]).await;
         assert_eq!(misconfigured.answer("4").await.0, "HTTP/1.1 500 Internal Server Error", "{name}");
         assert_eq!(misconfigured.warning().await, "LeaseInvalid");
     }

@@ -15,7 +15,7 @@ use tokio::{
 use webhook_serializer::time::Env;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum ReplyFault {
     /// The request lands, and the connection closes without a reply.
     Lost,
     /// The request lands, and the reply comes after the client's patience.
@@ -32,7 +32,7 @@ pub enum Fault {
     Denied,
 }
 
-impl Fault {
+impl ReplyFault {
     fn reply(self) -> Option<(u16, &'static str)> {
         Some(match self {
             Self::Lost | Self::Late | Self::Cut | Self::Closed | Self::Repeated => return None,
@@ -46,7 +46,7 @@ impl Fault {
 
 #[derive(Default)]
 struct Plan {
-    faults: VecDeque<(&'static str, Fault)>,
+    faults: VecDeque<(&'static str, ReplyFault)>,
     requests: Vec<String>,
     /// The time that is added to the dates of the replies.
     ahead: Duration,
@@ -82,7 +82,7 @@ impl Proxy {
     }
 
     /// Applies `fault` to the next request for `operation`.
-    pub fn plan(&self, operation: &'static str, fault: Fault) {
+    pub fn plan(&self, operation: &'static str, fault: ReplyFault) {
         self.plan.lock().unwrap().faults.push_back((operation, fault));
     }
 
@@ -108,7 +108,7 @@ impl Proxy {
 }
 
 impl Plan {
-    fn fault(&mut self, operation: &str) -> Option<Fault> {
+    fn fault(&mut self, operation: &str) -> Option<ReplyFault> {
         self.requests.push(operation.to_owned());
         let is_next = self.faults.front().is_some_and(|(planned, _)| *planned == operation);
         self.faults.pop_front_if(|_| is_next).map(|(_, fault)| fault)
@@ -121,7 +121,7 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
         let operation =
             header(&request, "x-amz-target").and_then(|target| target.split('.').nth(1)).unwrap_or_default();
         let fault = plan.lock().unwrap().fault(operation);
-        if let Some((status, code)) = fault.and_then(Fault::reply) {
+        if let Some((status, code)) = fault.and_then(ReplyFault::reply) {
             let body = format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","message":"as planned"}}"#);
             let head = format!(
                 "HTTP/1.1 {status} Planned\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {}\r\n\r\n",
@@ -132,23 +132,23 @@ async fn serve(mut client: TcpStream, store: String, plan: Arc<Mutex<Plan>>) {
             }
             continue;
         }
-        if fault == Some(Fault::Closed) {
+        if fault == Some(ReplyFault::Closed) {
             return;
         }
-        if fault == Some(Fault::Repeated) && passed_on(&store, &request).await.is_err() {
+        if fault == Some(ReplyFault::Repeated) && passed_on(&store, &request).await.is_err() {
             return;
         }
         let Ok(reply) = passed_on(&store, &request).await else { return };
         let ahead = plan.lock().unwrap().ahead;
         let reply = if ahead.is_zero() { reply } else { dated(&reply, ahead) };
-        if fault == Some(Fault::Lost) {
+        if fault == Some(ReplyFault::Lost) {
             return;
         }
-        if fault == Some(Fault::Cut) {
+        if fault == Some(ReplyFault::Cut) {
             let _ = client.write_all(&reply[..reply.len() - 1]).await;
             return;
         }
-        if fault == Some(Fault::Late) {
+        if fault == Some(ReplyFault::Late) {
             Env::system().sleep(Duration::from_millis(1500)).await;
         }
         if client.write_all(&reply).await.is_err() {

@@ -208,7 +208,8 @@ impl<'a> RandomCase<'a> {
             }
             CaseStep::Query { partition, from, to, limit } => {
                 let key = self.names.key(KeyTemplate::Inbox(*partition, 0));
-                let (from, to) = (format!("i{from}"), format!("i{to}"));
+                let from = format!("i{from}");
+                let to = format!("i{to}");
                 let table = key.table;
                 let partition = key.partition;
                 self.pair.query(&Range { table, partition, sort: "item".into(), from, to, limit: *limit }).await

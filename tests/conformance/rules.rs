@@ -42,7 +42,8 @@ impl RuleFixture<'_> {
     }
 
     fn range(&self, from: &str, to: &str, limit: u32) -> Range {
-        let (from, to) = (from.to_owned(), to.to_owned());
+        let from = from.to_owned();
+        let to = to.to_owned();
         Range { table: TableName::Inbox, partition: self.partition(), sort: a::ITEM.into(), from, to, limit }
     }
 

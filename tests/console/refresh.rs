@@ -142,7 +142,9 @@ async fn refreshes_of_many_pages_stay_within_their_budget() {
     let paths =
         ["/refresh", "/refresh/order?key=shopify/order/1004", "/refresh/figures", "/refresh/group?state=parked"];
     let begun = env.monotonic();
-    let (mut answered, mut most, mut before) = (0, 0.0_f64, 0.0);
+    let mut answered = 0;
+    let mut most = 0.0_f64;
+    let mut before = 0.0;
     for path in paths.into_iter().cycle().take(400) {
         let answer = sender.request("GET", path, &headers, Vec::new()).await.expect("it answers");
         let units = meter.reading().read_units;

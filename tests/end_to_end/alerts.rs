@@ -50,18 +50,18 @@ impl Received {
 
 /// A receiver that gives the answer, and keeps what it got.
 #[derive(Clone)]
-struct Receiver {
+struct AlertReceiver {
     url: String,
     received: Arc<Mutex<Vec<Received>>>,
     answer: Arc<Mutex<(u16, String)>>,
 }
 
-impl Receiver {
+impl AlertReceiver {
     async fn start() -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}/services/T0/B0/{TOKEN}", listener.local_addr().expect("it is bound"));
         let receiver = Self { url, received: Arc::default(), answer: Arc::new(Mutex::new((200, "ok".to_owned()))) };
-        let Receiver { received, answer, .. } = receiver.clone();
+        let AlertReceiver { received, answer, .. } = receiver.clone();
         let answers = async move |uri: Uri, headers: HeaderMap, body: Bytes| {
             assert_eq!(uri.path(), format!("/services/T0/B0/{TOKEN}"));
             let body = String::from_utf8(body.to_vec()).expect("it is UTF-8");
@@ -110,13 +110,13 @@ impl Layer for NoIndexes {
 }
 
 /// A deployment whose clock the test sets forward.
-struct Watched {
+struct WatchedShop {
     world: TestWorld,
     clock: ShiftedClock,
     sources: LiveSources,
 }
 
-impl Watched {
+impl WatchedShop {
     async fn start(url: &str, fields: &str) -> Self {
         Self::by(ShiftedClock::new(SystemClock::start()), url, fields).await
     }
@@ -181,9 +181,9 @@ async fn alert_names_orders_in_the_form_of_its_receiver() {
         ("discord", String::new()),
         ("webhook", format!("secret = '{KEY}'\n")),
     ] {
-        let receiver = Receiver::start().await;
+        let receiver = AlertReceiver::start().await;
         let watched =
-            Watched::start(&receiver.url, &format!("form = '{form}'\nkeys = true\nerrors = true\n{fields}")).await;
+            WatchedShop::start(&receiver.url, &format!("form = '{form}'\nkeys = true\nerrors = true\n{fields}")).await;
         watched.block("shop/order/1001", "422 <no> address").await;
         watched.looks(2).await;
         assert!(receiver.received().is_empty(), "it has not lasted yet");
@@ -260,8 +260,8 @@ fn signed(received: &Received) -> String {
 /// Promise: an alert that is not delivered is sent again a minute later, and the failure shows no secret.
 #[tokio::test]
 async fn undelivered_alert_is_sent_by_the_next_look() {
-    let receiver = Receiver::start().await;
-    let watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(2).await;
     for status in [429, 500, 404] {
@@ -279,7 +279,7 @@ async fn undelivered_alert_is_sent_by_the_next_look() {
 async fn receiver_that_hangs_or_is_gone_fails_the_look() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/{TOKEN}", listener.local_addr().expect("it is bound"));
-    let watched = Watched::by(ShiftedClock::new(TokioClock::start()), &url, "form = 'slack'").await;
+    let watched = WatchedShop::by(ShiftedClock::new(TokioClock::start()), &url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(2).await;
     // The listener accepts nothing, and the paused clock runs on while nothing else happens.
@@ -293,8 +293,8 @@ async fn receiver_that_hangs_or_is_gone_fails_the_look() {
 /// Promise: a crash between an alert and its record repeats it under the same `webhook-id`.
 #[tokio::test]
 async fn alert_that_was_not_recorded_is_repeated_under_its_id() {
-    let receiver = Receiver::start().await;
-    let mut watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let mut watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(2).await;
     let before = watched.recorded().await;
@@ -310,8 +310,8 @@ async fn alert_that_was_not_recorded_is_repeated_under_its_id() {
 
 #[tokio::test]
 async fn record_whose_reply_is_lost_is_recognised() {
-    let receiver = Receiver::start().await;
-    let mut watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let mut watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     let lost = AtomicBool::new(false);
     let is_first = move |call: &TableCall<'_>| {
@@ -324,11 +324,12 @@ async fn record_whose_reply_is_lost_is_recognised() {
 
 #[tokio::test]
 async fn two_schedulers_at_once_send_the_same_id() {
-    let receiver = Receiver::start().await;
-    let watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(2).await;
-    let (one, other) = (watched.alerting(), watched.alerting());
+    let one = watched.alerting();
+    let other = watched.alerting();
     let now = watched.world.env.now();
     let (one, other) = tokio::join!(one.run(now), other.run(now));
     one.expect("it tells");
@@ -340,8 +341,8 @@ async fn two_schedulers_at_once_send_the_same_id() {
 
 #[tokio::test]
 async fn order_counts_once_without_its_key_and_quiet_looks_write_nothing() {
-    let receiver = Receiver::start().await;
-    let watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     let now = watched.world.env.now().as_millis();
     let on_hold = |row: Row| row.with(a::HOLD, now).with(a::LAST_ERROR, "no");
     watched.trouble("shop/order/1", WaitClass::Blocked, |row| on_hold(row).with(a::BLOCKED, "attempts")).await;
@@ -368,8 +369,8 @@ async fn order_counts_once_without_its_key_and_quiet_looks_write_nothing() {
 /// Promise: thousands of orders in trouble give one alert of limited size.
 #[tokio::test]
 async fn flood_gives_one_alert() {
-    let receiver = Receiver::start().await;
-    let watched = Watched::start(&receiver.url, "form = 'discord'\nkeys = true\nerrors = true").await;
+    let receiver = AlertReceiver::start().await;
+    let watched = WatchedShop::start(&receiver.url, "form = 'discord'\nkeys = true\nerrors = true").await;
     for number in 0..3000 {
         watched.block(&format!("shop/order/{number}"), &format!("error {}", number % 500)).await;
     }
@@ -382,8 +383,8 @@ async fn flood_gives_one_alert() {
 
 #[tokio::test]
 async fn index_that_cannot_be_read_fails_the_look_and_ends_nothing() {
-    let receiver = Receiver::start().await;
-    let mut watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let mut watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(3).await;
     watched.world.table = Arc::new(Forwarding::through(NoIndexes, watched.world.memory.clone()));
@@ -396,8 +397,8 @@ async fn index_that_cannot_be_read_fails_the_look_and_ends_nothing() {
 
 #[tokio::test]
 async fn incomplete_index_ends_nothing() {
-    let receiver = Receiver::start().await;
-    let watched = Watched::start(&receiver.url, "form = 'slack'").await;
+    let receiver = AlertReceiver::start().await;
+    let watched = WatchedShop::start(&receiver.url, "form = 'slack'").await;
     watched.block("shop/order/1001", "no").await;
     watched.looks(3).await;
     watched.world.memory.purge(&TableName::Entities, |_| true);
@@ -421,7 +422,9 @@ async fn scheduled(file: &std::path::Path) -> TickReport {
     let settings = SchedulerSettings { switch: Switch::On, ..SchedulerSettings::read(&none).expect("defaults") };
     let retention = Duration::from_secs(86_400);
     let alerting = settings.alerting(world.store(), world.waker(), retention, document, world.events.clone());
-    let (store, sweeper, events) = (world.store(), world.sweeper(), world.events.clone());
+    let store = world.store();
+    let sweeper = world.sweeper();
+    let events = world.events.clone();
     let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, events, Some(alerting)).expect("it is right");
     let now = world.env.now();
     scheduler.tick(&ScheduledEvent { time: now.to_string() }, now + MINUTE).await.expect("memory answers")
@@ -431,7 +434,8 @@ async fn scheduled(file: &std::path::Path) -> TickReport {
 async fn second_minute(document: &str) -> Reading {
     let testbed = TestBed::start().await;
     let Parts { store, waker, queue, .. } = testbed.parts();
-    let (env, observer) = (testbed.env().clone(), Arc::new(TracingLog));
+    let env = testbed.env().clone();
+    let observer = Arc::new(TracingLog);
     let none: &[(&str, &str)] = &[];
     let settings = SchedulerSettings { switch: Switch::On, ..SchedulerSettings::read(&none).expect("defaults") };
     let retention = Duration::from_secs(86_400);

@@ -98,7 +98,8 @@ async fn delivery_cost_is_independent_of_the_backlog() {
         ("write units", thousand.write_units, ten_thousand.write_units),
         ("read units", thousand.read_units, ten_thousand.read_units),
     ] {
-        let (small, large) = (small as f64 / 1000.0, large as f64 / 10_000.0);
+        let small = small as f64 / 1000.0;
+        let large = large as f64 / 10_000.0;
         assert!(large <= 1.05 * small, "{what} for each delivery: {small} of 1,000 and {large} of 10,000");
     }
     // A claim, a put and a settle for each delivery, a receipt for each that the row cannot hold, and one

@@ -24,7 +24,8 @@ pub struct NamedTest {
 /// Returns the tests of a source file.
 pub fn tests_of(source: &str) -> Vec<NamedTest> {
     let mut tests = Vec::new();
-    let (mut is_test, mut doc) = (false, Vec::new());
+    let mut is_test = false;
+    let mut doc = Vec::new();
     for line in source.lines().map(str::trim) {
         if let Some(text) = line.strip_prefix("///") {
             doc.push(text.trim());

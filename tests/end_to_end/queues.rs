@@ -298,7 +298,8 @@ async fn event_of_eventbridge_is_applied_as_the_page_says() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let note = seen.clone();
     let handler = answering(move |delivery: &Delivery, _| {
-        let (topic, order) = (delivery.topic().to_owned(), delivery.entity().to_string());
+        let topic = delivery.topic().to_owned();
+        let order = delivery.entity().to_string();
         note.lock().unwrap().push((topic, order, delivery.incoming().event_time));
         Outcome::Done
     });

@@ -95,7 +95,8 @@ async fn message_of_dead_worker_reappears_soon_after_lease_expiry() {
         world.messages.receive().await.expect("it was not deleted");
         let back = world.env.now();
         assert!(back.since(lease) >= SECOND, "{:?} after it had worked for {lived} ms", back.since(lease));
-        let (soonest, latest) = (length + SECOND, length + length / 5 + SECOND);
+        let soonest = length + SECOND;
+        let latest = length + length / 5 + SECOND;
         assert!((soonest..=latest).contains(&back.since(died)), "{:?}: it had lived {lived} ms", back.since(died));
     }
 }

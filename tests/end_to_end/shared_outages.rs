@@ -152,7 +152,8 @@ async fn sources_of_one_endpoint_share_its_outage() {
         let shared = destination(move |now| now < back, REFUSES, &starts);
         let handler = Scripted(move |delivery: &Delivery, context: &Context| {
             let shared = shared.clone();
-            let (delivery, context) = (delivery.clone(), context.clone());
+            let delivery = delivery.clone();
+            let context = context.clone();
             async move {
                 match delivery.source().as_str() {
                     "well" => Ok(Outcome::Done),
@@ -182,7 +183,8 @@ async fn sources_of_one_endpoint_share_its_outage() {
             assert!(run.started - sent[&run.delivery_id] <= SECOND, "{run:?}");
         }
         let ended: Vec<_> = shared.iter().filter(|run| run.ending == RunEnd::Applied).map(|run| run.ended).collect();
-        let (first, last) = (*ended.iter().min().expect("some"), *ended.iter().max().expect("some"));
+        let first = *ended.iter().min().expect("some");
+        let last = *ended.iter().max().expect("some");
         let starts = starts.load(Relaxed);
         println!(
             "{orders} orders of five sources, down for {lasts:?}: {:?}, then {:?}; {starts} starts",

@@ -32,12 +32,12 @@ generic = { token_in = 'x-api-key', topic = '{form:event}', delivery_id = '{form
 
 const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
 
-struct Sender {
+struct TokenSender {
     world: TestWorld,
     ingest: Ingest,
 }
 
-impl Sender {
+impl TokenSender {
     fn new() -> Self {
         let world = TestWorld::new().with_sources(SOURCES);
         Self { ingest: Ingest::new(world.sources(), world.inbox(), world.env.clone()), world }
@@ -64,7 +64,7 @@ impl Sender {
 
 #[tokio::test(start_paused = true)]
 async fn equal_forms_of_an_object_are_several_deliveries() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     for sent in 1..=3 {
         let answer = sender.send("changes", "token=q7mZ4kT1x9", &[FORM], "id=tr_7").await;
         assert_eq!((answer.status_code, answer.body.as_str()), (200, "[accepted]"));
@@ -77,7 +77,7 @@ async fn equal_forms_of_an_object_are_several_deliveries() {
 /// Promise: `generic` describes senders that do not sign, forms, and requests without a body.
 #[tokio::test(start_paused = true)]
 async fn request_with_wrong_token_is_refused_in_each_place() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     for (source, query, header) in [
         ("changes", "", None),
         ("changes", "token=other", None),
@@ -101,7 +101,7 @@ async fn request_with_wrong_token_is_refused_in_each_place() {
 
 #[tokio::test(start_paused = true)]
 async fn request_without_body_is_delivered_under_query_parameter() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     let basic = ("authorization", "Basic c2hvcDpxN21aNGtUMXg5");
     let answer = sender.send("push", "order_id=o-7&x=1", &[basic], "").await;
     assert_eq!(answer.status_code, 200, "{}", answer.body);
@@ -113,7 +113,7 @@ async fn request_without_body_is_delivered_under_query_parameter() {
 
 #[tokio::test(start_paused = true)]
 async fn form_field_names_topic_delivery_and_order() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     let send = async |body: &str| sender.send("keyed", "", &[("x-api-key", "q7mZ4kT1x9"), FORM], body).await.body;
     assert!(send("event=order.paid&event_id=e-1&order=a+b").await.contains("accepted"));
     assert_eq!(sender.pending("keyed/a b").await, 1);
@@ -128,7 +128,7 @@ async fn form_field_names_topic_delivery_and_order() {
 
 #[tokio::test(start_paused = true)]
 async fn signed_challenge_of_slack_is_answered_and_not_stored() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     let body = r#"{"token":"t","challenge":"3eZbrw1a","type":"url_verification"}"#;
     let signed = signed_as(&sender.world.sources(), "chat", &[], body, sender.world.env.now());
     let answer = sender.ingest.answer(&request(&signed)).await;
@@ -142,7 +142,7 @@ async fn signed_challenge_of_slack_is_answered_and_not_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn test_request_of_generic_sender_gets_its_parameter_back() {
-    let sender = Sender::new();
+    let sender = TokenSender::new();
     let get = |source: &str, query: &str| HttpRequest {
         raw_path: format!("/webhooks/{source}"),
         raw_query_string: query.to_owned(),

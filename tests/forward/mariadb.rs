@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use tokio::process::Child;
 
-use crate::server::{self, Folder};
+use crate::server::{self, ServerFolder};
 
 /// A running server with the database `shop`, reached through a socket in its temporary folder.
 pub struct MariaDb {
-    folder: Folder,
+    folder: ServerFolder,
     socket: PathBuf,
     _process: Child,
 }
@@ -25,7 +25,7 @@ impl MariaDb {
         let [Some(servers), Some(_), Some(_)] = found else {
             return Err("MariaDB is not installed; run .ci/receiver".to_owned());
         };
-        let folder = Folder::new(servers);
+        let folder = ServerFolder::new(servers);
         let data = format!("--datadir={}", folder.path().join("data").display());
         let socket = folder.path().join("socket");
         let install = ["--no-defaults", &data, "--auth-root-authentication-method=normal", "--skip-test-db"];

@@ -23,12 +23,12 @@ use crate::{
     receiver::php,
 };
 
-enum Database {
+enum PhpDatabase {
     Postgres(Postgres),
     MariaDb(MariaDb),
 }
 
-impl Database {
+impl PhpDatabase {
     /// Returns both with the page's tables, or why one cannot be run.
     async fn all() -> Result<[Self; 2], String> {
         let databases = [Self::Postgres(Postgres::start().await?), Self::MariaDb(MariaDb::start().await?)];
@@ -93,7 +93,7 @@ fn is_retried(outcome: Outcome, status: u16) -> bool {
     matches!(outcome, Outcome::Retry { error, .. } if error.starts_with(&format!("the endpoint answered {status}")))
 }
 
-async fn applies_once(database: &Database) -> Result<(), String> {
+async fn applies_once(database: &PhpDatabase) -> Result<(), String> {
     const PAYMENTS: &str = "SELECT count(*) FROM payments";
     let [receiver, other] = [database.receiver(None).await?, database.receiver(None).await?];
     assert_eq!(post(&receiver, "1", 10).await, Outcome::Done);
@@ -132,7 +132,7 @@ async fn applies_once(database: &Database) -> Result<(), String> {
 /// failure is never 200, even if PHP displays errors.
 #[tokio::test(flavor = "multi_thread")]
 async fn php_receiver_applies_once_and_refuses_old_tokens() {
-    match Database::all().await {
+    match PhpDatabase::all().await {
         Ok(databases) => {
             for database in databases {
                 if let Err(reason) = applies_once(&database).await {
@@ -148,7 +148,7 @@ async fn php_receiver_applies_once_and_refuses_old_tokens() {
 async fn database_error_caught_in_php_is_no_success() {
     let caught = "try { $run('SELECT 1 / 0'); } catch (PDOException) {}";
     let started = async {
-        let [postgres, _] = Database::all().await?;
+        let [postgres, _] = PhpDatabase::all().await?;
         let receiver = postgres.receiver(Some(caught)).await?;
         Ok::<_, String>((postgres, receiver))
     };

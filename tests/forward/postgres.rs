@@ -4,11 +4,11 @@ use std::{fs, path::Path};
 
 use tokio::process::Child;
 
-use crate::server::{self, Folder};
+use crate::server::{self, ServerFolder};
 
 /// A running server, reached through a socket in its temporary folder.
 pub struct Postgres {
-    folder: Folder,
+    folder: ServerFolder,
     _process: Child,
 }
 
@@ -22,7 +22,7 @@ impl Postgres {
         let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
         let debian = debian.map(|version| version.path().join("bin"));
         let programs = server::programs(&["initdb", "postgres", "psql"], debian);
-        let folder = Folder::new(programs.ok_or("Postgres is not installed; run .ci/receiver")?);
+        let folder = ServerFolder::new(programs.ok_or("Postgres is not installed; run .ci/receiver")?);
         let data = folder.path().join("data");
         let initdb = ["--no-sync", "--auth=trust", "--username=receiver", "-D"];
         server::succeeds(folder.command("initdb").args(initdb).arg(&data)).await;

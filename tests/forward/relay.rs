@@ -29,12 +29,12 @@ use crate::{
 const RELAYED: &str = "https://ssapi.shipstation.com/shipments?storeID=1&batchId=7&includeShipmentItems=False";
 
 /// A server that answers 200, in place of ingest, of ShipStation or of a foreign host.
-struct Server {
+struct IngestServer {
     url: String,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl Server {
+impl IngestServer {
     async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -114,7 +114,7 @@ async fn deliver(receiver: &PageReceiver, urls: &[&str]) -> Vec<String> {
 async fn relayed_shipment_gets_its_orders_key() {
     for language in LANGUAGES {
         let folder = tempfile::tempdir().unwrap();
-        let ingest = Server::start().await;
+        let ingest = IngestServer::start().await;
         let url = ingest.url.clone();
         let change = |line: String| line.replace("http://127.0.0.1:9000", &url);
         let receiver = match receiver(&folder, language, change).await {
@@ -148,7 +148,8 @@ fn stored(sources: &Sources, request: &str) -> (String, String) {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(": "));
     let headers: Headers = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let request = Request { headers: &headers, body: body.as_bytes() };
-    let (source, now) = (sources.get("parcels").unwrap(), Env::system().now());
+    let source = sources.get("parcels").unwrap();
+    let now = Env::system().now();
     assert_eq!(source.verify(request, now), Ok(Verified::Delivery));
     let incoming = source.delivery(request, now);
     (incoming.entity.to_string(), incoming.identity.delivery_id.to_string())
@@ -159,7 +160,7 @@ fn stored(sources: &Sources, request: &str) -> (String, String) {
 async fn relay_reads_all_pages_of_any_url() {
     for language in LANGUAGES {
         let folder = tempfile::tempdir().unwrap();
-        let server = Server::start().await;
+        let server = IngestServer::start().await;
         let url = server.url.clone();
         let change = |line: String| {
             for name in ["shipstation.mts", "shipstation.py"].map(|name| folder.path().join(name)) {
@@ -200,7 +201,7 @@ async fn relay_reads_all_pages_of_any_url() {
 async fn relay_gives_its_key_to_no_other_host() {
     for language in LANGUAGES {
         let folder = tempfile::tempdir().unwrap();
-        let foreign = Server::start().await;
+        let foreign = IngestServer::start().await;
         let change = |line: String| line.replace("SHIPMENTS=shipments.json", "SHIPSTATION_KEY=a2V5OnNlY3JldA==");
         let receiver = match receiver(&folder, language, change).await {
             Ok(receiver) => receiver,

@@ -14,13 +14,13 @@ use tokio::process::{Child, Command};
 const NOBODY: u32 = 65_534;
 
 /// A server's temporary folder, in which its programs run without root's rights.
-pub struct Folder {
+pub struct ServerFolder {
     programs: PathBuf,
     directory: TempDir,
     is_root: bool,
 }
 
-impl Folder {
+impl ServerFolder {
     pub fn new(programs: PathBuf) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let is_root = fs::metadata(directory.path()).unwrap().uid() == 0;

@@ -27,7 +27,7 @@ use webhook_serializer::{
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Command {
+struct ClientCommand {
     op: String,
     #[serde(default)]
     key: String,
@@ -53,7 +53,7 @@ struct Command {
     folder: PathBuf,
 }
 
-impl Command {
+impl ClientCommand {
     fn terms(&self) -> Terms {
         let mut terms = Terms::default();
         if let Some(length) = self.length {
@@ -89,8 +89,9 @@ fn answer<T>(result: Result<T, LeaseError>, value: impl FnOnce(T) -> Value) -> V
 }
 
 /// Holds the leases of `keys` in turn. Files in `folder` name the present holders and the last token.
-async fn crowd(leases: &Leases, command: &Command) -> Value {
-    let (mut overlaps, mut inversions) = (0, 0);
+async fn crowd(leases: &Leases, command: &ClientCommand) -> Value {
+    let mut overlaps = 0;
+    let mut inversions = 0;
     for _ in 0..command.times {
         let number = fastrand::usize(..command.keys.len());
         let key = EntityKey::parse(&command.keys[number]).expect("a key");
@@ -118,13 +119,17 @@ async fn enter(folder: &Path, number: usize, token: u64) -> Result<(bool, bool),
 }
 
 /// Calls a job, as `serializer jobs once` does.
-async fn once(store: &Store, command: &Command) -> Value {
+async fn once(store: &Store, command: &ClientCommand) -> Value {
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let (writes, error, time) = (command.writes.clone(), command.error.clone(), command.work);
+    let writes = command.writes.clone();
+    let error = command.error.clone();
+    let time = command.work;
     let work = {
         let ran = ran.clone();
         move |context: Context| {
-            let (writes, error, ran) = (writes.clone(), error.clone(), ran.clone());
+            let writes = writes.clone();
+            let error = error.clone();
+            let ran = ran.clone();
             async move {
                 if let Some(error) = error {
                     return Err(JobError::from(error));
@@ -161,7 +166,7 @@ async fn once(store: &Store, command: &Command) -> Value {
     }
 }
 
-async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &Command) -> Value {
+async fn run(leases: &Leases, held: &mut HashMap<String, Guard>, command: &ClientCommand) -> Value {
     let key = match EntityKey::parse(&command.key) {
         Ok(key) => key,
         Err(_) if command.op == "crowd" => return crowd(leases, command).await,
@@ -213,7 +218,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = StoreConfig::read(&Environment)?;
     let store = Parts::connect(&Account::from_env()?, &config, &Env::system(), None).store;
     for line in std::io::stdin().lock().lines() {
-        let command: Command = serde_json::from_str(&line?)?;
+        let command: ClientCommand = serde_json::from_str(&line?)?;
         let answer =
             if command.op == "once" { once(&store, &command).await } else { run(&leases, &mut held, &command).await };
         println!("{answer}");

@@ -18,7 +18,7 @@ macro_rules! model {
     ($base:ident { $($field:ident: $value:expr),* } may { $($event:ident: $times:expr),* }) => {
         $crate::protocol::Protocol {
             $($field: $value,)*
-            budget: $crate::state::Budget { $($event: $times,)* ..Default::default() },
+            budget: $crate::state::EventBudget { $($event: $times,)* ..Default::default() },
             ..$base()
         }
     };

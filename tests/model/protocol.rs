@@ -20,7 +20,9 @@ use webhook_serializer::{
 use crate::{
     audit::properties,
     reached::Reached,
-    state::{Append, AppendStep, Budget, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, WorkerStep},
+    state::{
+        Append, AppendStep, EventBudget, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, WorkerStep,
+    },
     store::{ClockReading, ModelId, NonceId},
     without::{Changes, ViolatedRule},
 };
@@ -49,7 +51,7 @@ pub struct Protocol {
     pub stray: bool,
     /// The first worker is the first to receive its message, but knows that the message may be visible again.
     pub may_be_back: bool,
-    pub budget: Budget,
+    pub budget: EventBudget,
     pub reached: Arc<AtomicU64>,
     pub violated: Arc<Mutex<BTreeSet<&'static str>>>,
 }
@@ -69,7 +71,7 @@ impl Default for Protocol {
             counts_are_shown: true,
             stray: false,
             may_be_back: false,
-            budget: Budget::default(),
+            budget: EventBudget::default(),
             reached: Arc::default(),
             violated: Arc::default(),
         }

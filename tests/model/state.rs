@@ -15,7 +15,7 @@ use crate::{
 
 /// How many times each event may still occur. The limits end the exploration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Budget {
+pub struct EventBudget {
     /// Crashes of ingest instances and operators.
     pub ingest_crashes: u8,
     pub worker_crashes: u8,
@@ -302,7 +302,7 @@ pub enum Violation {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ModelState {
-    pub left: Budget,
+    pub left: EventBudget,
     pub epoch: u8,
     pub row: Option<RowRef>,
     pub inbox: Vec<(ModelItem, RowRef)>,

@@ -98,7 +98,8 @@ impl StateBuilder<'_> {
     }
 
     pub fn read_page(&mut self, worker: &mut ModelWorker) {
-        let (from, to) = (worker.draining().known.state().next().0, worker.draining().known.state().tail.0);
+        let from = worker.draining().known.state().next().0;
+        let to = worker.draining().known.state().tail.0;
         self.read(worker, from, to);
     }
 

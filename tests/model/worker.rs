@@ -18,7 +18,7 @@ use crate::{
     operations::{Executed, Op, OperationReply},
     protocol::{HandlerAnswer, Hearing, ModelAction, StateBuilder},
     reached::Reached,
-    state::{Budget, Draining, HeldMessage, ModelWorker, WorkerStep},
+    state::{Draining, EventBudget, HeldMessage, ModelWorker, WorkerStep},
     store::{AcquiredRef, ClockReading, LEASE, ModelItem, NonceId, entity, time},
     without::ViolatedRule,
 };
@@ -91,7 +91,7 @@ impl StateBuilder<'_> {
     }
 
     fn handlers_succeed(&self) -> bool {
-        let Budget { failures, timeouts, rejections, .. } = self.state.left;
+        let EventBudget { failures, timeouts, rejections, .. } = self.state.left;
         failures + timeouts + rejections == 0
     }
 

@@ -53,21 +53,21 @@ async fn append(processes: &Processes, source: &str, what: &str, orders: usize, 
 /// The numbers of other deliveries that were appended, and that started only after more than one second or more
 /// than three.
 #[derive(Debug, Default)]
-struct Waits {
+struct OthersWaits {
     all: usize,
     over_one: BTreeSet<usize>,
     over_three: BTreeSet<usize>,
 }
 
-impl Waits {
+impl OthersWaits {
     fn are_short(&self) -> bool {
         self.over_one.len() * 2 < self.all && self.over_three.len() * 20 < self.all
     }
 }
 
 /// Appends one delivery to each of ten other orders a second, and watches when they start.
-async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnMut(usize)) -> Waits {
-    let mut waits = Waits::default();
+async fn others(processes: &Processes, seconds: usize, mut each_second: impl FnMut(usize)) -> OthersWaits {
+    let mut waits = OthersWaits::default();
     let mut appended = Vec::new();
     for number in 0..10 * (seconds + 3) {
         if number % 10 == 0 {

@@ -1,7 +1,7 @@
 //! `serializer source rotate`, while webhooks signed with the old and the new secret
 //! arrive at instances that refresh at different times.
 
-use serializer::document::Text;
+use serializer::document::DocumentText;
 use tests::prelude::*;
 use webhook_serializer::sources::{REFRESH, SPACING, STALE};
 
@@ -9,8 +9,8 @@ use super::{NEW, OLD, ingest, pass, post, settle};
 use crate::script::{ScriptedDocument, document};
 
 /// Edits `text` as the command does.
-fn edited(text: &str, edit: impl FnOnce(&mut Text) -> anyhow::Result<()>) -> String {
-    let mut document = Text::parse(text).unwrap();
+fn edited(text: &str, edit: impl FnOnce(&mut DocumentText) -> anyhow::Result<()>) -> String {
+    let mut document = DocumentText::parse(text).unwrap();
     edit(&mut document).unwrap();
     let text = document.to_string();
     Sources::parse(&text).unwrap();

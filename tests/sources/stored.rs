@@ -14,7 +14,7 @@ use axum::{
     routing::post,
 };
 use serde_json::{Value, json};
-use serializer::document::{ChangeOutcome, DocumentPlace, Text, apply};
+use serializer::document::{ChangeOutcome, DocumentPlace, DocumentText, apply};
 use tests::prelude::*;
 use tokio::net::TcpListener;
 use webhook_serializer::config::SourcesOrigin;
@@ -151,7 +151,7 @@ fn fields() -> Vec<(String, Value)> {
 }
 
 async fn add(place: &DocumentPlace, name: &str) -> anyhow::Result<ChangeOutcome> {
-    let edit = |text: &mut Text| {
+    let edit = |text: &mut DocumentText| {
         anyhow::ensure!(!text.has(name), "there is a source `{name}` already");
         text.insert(name, &fields())
     };
@@ -204,7 +204,7 @@ async fn declined_change_restores_concurrent_write() {
     stand_in.services().others.push(theirs.clone());
     let asked = AtomicU32::new(0);
     // The first question is answered with yes. Theirs changes the difference, so there is a second.
-    let edit = |text: &mut Text| text.insert(if text.has("theirs") { "other" } else { "ours" }, &fields());
+    let edit = |text: &mut DocumentText| text.insert(if text.has("theirs") { "other" } else { "ours" }, &fields());
     let changed = apply(&parameter, 60, edit, |_| Ok(asked.fetch_add(1, Ordering::Relaxed) == 0)).await;
     assert!(matches!(changed, Ok(ChangeOutcome::Declined)));
     assert_eq!((asked.into_inner(), parameter.read().await.unwrap().unwrap().text), (2, theirs));

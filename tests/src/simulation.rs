@@ -51,7 +51,7 @@ use destination::DestinationOutage;
 use handler::seconds;
 use history::{DeliveryName, TraceEvent, TraceLine};
 use node::pause;
-use outage::Outage;
+use outage::ServiceOutage;
 use profile::Profile;
 use random::{Allowed, DecisionId, RandomStream, actor};
 use world::SimulatedWorld;
@@ -154,7 +154,8 @@ async fn trouble(world: &Arc<SimulatedWorld>, round: u32) {
     // same time.
     let lasts = if profile.deliver.is_grouped() { profile.lasts / 4 } else { profile.lasts };
     let of_deliveries = begin + lasts + seconds(10);
-    let outages: Vec<&Outage> = profile.outages.iter().filter(|outage| world.allows(outage.decision())).collect();
+    let outages: Vec<&ServiceOutage> =
+        profile.outages.iter().filter(|outage| world.allows(outage.decision())).collect();
     let out = outages.iter().map(|outage| begin + outage.until() + seconds(10)).max().unwrap_or_default();
     let destination_outage = profile.destination_outage.filter(|_| world.allows(DestinationOutage::decision()));
     let well = destination_outage

@@ -12,7 +12,7 @@ use axum::{
 use tokio::sync::{Mutex, MutexGuard};
 use webhook_serializer::{aws::meter::Meter, time::Env};
 
-use super::{Shared, reading::UNITS_PER_SECOND};
+use super::{ConsoleState, reading::UNITS_PER_SECOND};
 
 /// The time after which a refresh asks again while another one reads.
 const READING: Duration = Duration::from_secs(1);
@@ -67,7 +67,7 @@ impl Drop for ReadingPermit<'_> {
 }
 
 /// Answers a refresh, or says with 204 and `Retry-After` when it may come again.
-pub(super) async fn within_budget(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub(super) async fn within_budget(State(shared): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
     match shared.budget.begin(shared.watched.env.monotonic()) {
         Ok(_permit) => next.run(request).await,
         Err(wait) => {

@@ -15,7 +15,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{Flash, Shared, reading::StoreReading};
+use super::{ConsoleState, Flash, reading::StoreReading};
 use crate::{
     output::{duration, visible},
     view::position::marked,
@@ -28,10 +28,10 @@ pub(super) struct PageRequest {
     searched: String,
 }
 
-impl FromRequestParts<Arc<Shared>> for PageRequest {
+impl FromRequestParts<Arc<ConsoleState>> for PageRequest {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<ConsoleState>) -> Result<Self, Infallible> {
         let cookies = parts.headers.get(header::COOKIE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let chosen = cookies.split(';').find_map(|pair| pair.trim().strip_prefix("theme="));
         let theme = ["light", "dark"].into_iter().find(|theme| Some(*theme) == chosen);
@@ -73,11 +73,17 @@ impl<'a> PageFrame<'a> {
         Self { again: Some(after), ..self }
     }
 
-    pub(super) fn around(&self, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
+    pub(super) fn around(&self, shared: &ConsoleState, request: &PageRequest, body: &Markup) -> Response {
         self.answer(StatusCode::OK, shared, request, body)
     }
 
-    pub(super) fn answer(&self, status: StatusCode, shared: &Shared, request: &PageRequest, body: &Markup) -> Response {
+    pub(super) fn answer(
+        &self,
+        status: StatusCode,
+        shared: &ConsoleState,
+        request: &PageRequest,
+        body: &Markup,
+    ) -> Response {
         let link = |tab: Tab, path: &str, name: &str| {
             html! { a href=(path) aria-current=[(self.tab == tab).then_some("page")] { (name) } }
         };

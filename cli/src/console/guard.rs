@@ -11,7 +11,7 @@ use axum::{
 };
 use maud::html;
 
-use super::Shared;
+use super::ConsoleState;
 
 #[derive(Debug)]
 pub(super) struct Access {
@@ -95,7 +95,7 @@ fn is_same(left: &str, right: &str) -> bool {
     left.len() == right.len() && differ == 0
 }
 
-pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub(super) async fn guard(State(shared): State<Arc<ConsoleState>>, request: Request, next: Next) -> Response {
     let access = &shared.access;
     // A browser sends no cookie if it follows a link from another site, such as a runbook. It sends the
     // cookie after a click on the refusal page, so that page links to the requested path.

@@ -23,7 +23,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    Shared,
+    ConsoleState,
     reading::{ReadingDepth, Statuses, StoreReading},
     request::Asked,
 };
@@ -53,7 +53,7 @@ pub(super) struct LiveParameters {
 }
 
 pub(super) async fn stream(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(parameters): Asked<LiveParameters>,
 ) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let watch = Watch {
@@ -74,7 +74,7 @@ pub(super) async fn stream(
 }
 
 struct Watch {
-    shared: Arc<Shared>,
+    shared: Arc<ConsoleState>,
     filter: String,
     source: LiveView,
     sent: HashMap<EntityKey, Value>,
@@ -311,7 +311,7 @@ fn matches(lane: &Value, filter: &str) -> bool {
 }
 
 /// Waits for a reading that is newer than `sent`, and returns the reading.
-async fn rows(shared: &Shared, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
+async fn rows(shared: &ConsoleState, sent: &mut Option<Timestamp>) -> Result<Statuses, OperatorError> {
     loop {
         // The page's first lanes are what somebody opened, all later ones are refreshes.
         let _permit = match sent {

@@ -21,7 +21,7 @@ use axum::{
 use webhook_serializer::protocol::entity::{EntityKey, Sequence};
 
 use super::{
-    Shared, budget,
+    ConsoleState, budget,
     frame::{PageFrame, PageRequest, Tab},
     guard, live,
     problem::Problem,
@@ -35,7 +35,7 @@ const ICON: &str = include_str!("assets/console.svg");
 
 type Shown = Result<Response, Problem>;
 
-pub(super) fn router(shared: &Shared) -> Router {
+pub(super) fn router(shared: &ConsoleState) -> Router {
     let refreshing = Arc::new(shared.with_metered_connection());
     let shared = Arc::new(shared.clone());
     let within_budget = middleware::from_fn_with_state(refreshing.clone(), budget::within_budget);
@@ -59,7 +59,7 @@ pub(super) fn router(shared: &Shared) -> Router {
 }
 
 /// The pages that refresh by themselves.
-fn refreshable() -> Router<Arc<Shared>> {
+fn refreshable() -> Router<Arc<ConsoleState>> {
     Router::new()
         .route("/", get(now::page))
         .route("/group", get(now::group))
@@ -78,7 +78,7 @@ async fn asset(kind: &'static str, text: &'static str) -> Response {
 fn page_of<'a>(
     title: &'a str,
     tab: Tab,
-    shared: &Shared,
+    shared: &ConsoleState,
     reading: &StoreReading,
     depth: ReadingDepth,
 ) -> PageFrame<'a> {
@@ -86,15 +86,15 @@ fn page_of<'a>(
     if depth == ReadingDepth::Free { page.again(shared.again()) } else { page }
 }
 
-async fn not_found(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
+async fn not_found(State(shared): State<Arc<ConsoleState>>, request: PageRequest) -> Response {
     Problem::Unknown("This page does not exist.".to_owned()).page(&shared, &request)
 }
 
-async fn not_allowed(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
+async fn not_allowed(State(shared): State<Arc<ConsoleState>>, request: PageRequest) -> Response {
     Problem::NotAllowed.page(&shared, &request)
 }
 
-fn shown(shown: Shown, shared: &Shared, request: &PageRequest) -> Response {
+fn shown(shown: Shown, shared: &ConsoleState, request: &PageRequest) -> Response {
     shown.unwrap_or_else(|problem| problem.page(shared, request))
 }
 
@@ -107,7 +107,7 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
 }
 
 /// Parses `text`, which names a delivery of `order` by its sequence or by its position.
-async fn sequence(shared: &Shared, order: &EntityKey, text: &str) -> Result<Sequence, Problem> {
+async fn sequence(shared: &ConsoleState, order: &EntityKey, text: &str) -> Result<Sequence, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no delivery of the order.".to_owned()));
     }
@@ -116,7 +116,7 @@ async fn sequence(shared: &Shared, order: &EntityKey, text: &str) -> Result<Sequ
     Ok(named.of_order(order, &shared.watched.store).await?)
 }
 
-async fn unknown(shared: &Shared, order: &EntityKey) -> Problem {
+async fn unknown(shared: &ConsoleState, order: &EntityKey) -> Problem {
     Problem::UnknownOrder { order: order.clone(), similar: similar::keys(order, &shared.watched.operator).await }
 }
 

@@ -7,7 +7,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    Shared,
+    ConsoleState,
     frame::{PageFrame, PageRequest, Tab, encoded, timed},
 };
 
@@ -33,7 +33,7 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
-    pub(super) fn page(&self, shared: &Shared, request: &PageRequest) -> Response {
+    pub(super) fn page(&self, shared: &ConsoleState, request: &PageRequest) -> Response {
         let (status, title, message, next) = self.describe();
         let body = html! {
             h1 { (title) }

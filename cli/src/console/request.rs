@@ -10,16 +10,16 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 
-use super::{Shared, frame::PageRequest, problem::Problem};
+use super::{ConsoleState, frame::PageRequest, problem::Problem};
 
 pub(super) struct Asked<T>(pub(super) T);
 
 pub(super) struct SentForm<T>(pub(super) T);
 
-impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
+impl<T: DeserializeOwned> FromRequestParts<Arc<ConsoleState>> for Asked<T> {
     type Rejection = Response;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Response> {
+    async fn from_request_parts(parts: &mut Parts, shared: &Arc<ConsoleState>) -> Result<Self, Response> {
         let reason = match Query::try_from_uri(&parts.uri) {
             Ok(Query(query)) => return Ok(Self(query)),
             Err(rejection) => rejection.body_text(),
@@ -29,10 +29,10 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Asked<T> {
     }
 }
 
-impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for SentForm<T> {
+impl<T: DeserializeOwned> FromRequest<Arc<ConsoleState>> for SentForm<T> {
     type Rejection = Response;
 
-    async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, Response> {
+    async fn from_request(request: Request, shared: &Arc<ConsoleState>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let Ok(page) = PageRequest::from_request_parts(&mut parts, shared).await;
         match Form::from_request(Request::from_parts(parts, body), shared).await {

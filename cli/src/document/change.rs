@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use webhook_serializer::{config::WorkerConfig, sources::Sources};
 
-use super::{DocumentPlace, DocumentWrite, FoundDocument, Text, difference};
+use super::{DocumentPlace, DocumentText, DocumentWrite, FoundDocument, difference};
 
 #[derive(Debug)]
 pub struct DocumentChange {
@@ -34,7 +34,7 @@ const ATTEMPTS: u32 = 5;
 pub async fn apply(
     place: &DocumentPlace,
     worker_timeout: u64,
-    edit: impl Fn(&mut Text) -> Result<()>,
+    edit: impl Fn(&mut DocumentText) -> Result<()>,
     agree: impl Fn(&DocumentChange) -> Result<bool>,
 ) -> Result<ChangeOutcome> {
     let mut found = place.read().await?;
@@ -57,7 +57,7 @@ async fn edited(
     place: &DocumentPlace,
     found: &mut Option<FoundDocument>,
     worker_timeout: u64,
-    edit: impl Fn(&mut Text) -> Result<()>,
+    edit: impl Fn(&mut DocumentText) -> Result<()>,
     agree: impl Fn(&DocumentChange) -> Result<bool>,
 ) -> Result<ChangeOutcome> {
     let mut agreed: Option<Vec<String>> = None;
@@ -105,12 +105,12 @@ fn make(
     place: &DocumentPlace,
     found: Option<&FoundDocument>,
     worker_timeout: u64,
-    edit: impl Fn(&mut Text) -> Result<()>,
+    edit: impl Fn(&mut DocumentText) -> Result<()>,
 ) -> Result<DocumentChange> {
     if let Some(found) = found {
         accepted(place, found)?;
     }
-    let before = Text::parse(found.map_or("", |found| &found.text))?;
+    let before = DocumentText::parse(found.map_or("", |found| &found.text))?;
     let mut after = before.clone();
     edit(&mut after)?;
     let text = after.to_string();
@@ -126,7 +126,8 @@ pub fn accepted(place: &DocumentPlace, found: &FoundDocument) -> Result<Sources>
 
 /// Checks `sources` by the rules of a worker whose timeout is `worker_timeout`, in seconds.
 pub fn fits(sources: &Sources, worker_timeout: u64) -> Result<()> {
-    let (function, hidden) = (worker_timeout.to_string(), (worker_timeout * 3 / 2).to_string());
+    let function = worker_timeout.to_string();
+    let hidden = (worker_timeout * 3 / 2).to_string();
     let deployed = [
         ("FUNCTION_TIMEOUT_SECONDS", function.as_str()),
         ("VISIBILITY_TIMEOUT_SECONDS", hidden.as_str()),
@@ -148,7 +149,7 @@ mod tests {
     fn add(place: &DocumentPlace, name: &str) -> Result<ChangeOutcome> {
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let fields = [("provider".to_owned(), json!("shopify")), ("handler".to_owned(), json!("orders"))];
-        let edit = |text: &mut Text| text.insert(name, &fields);
+        let edit = |text: &mut DocumentText| text.insert(name, &fields);
         // Every thread writes the same file.
         loop {
             let changed = runtime.block_on(apply(place, 60, edit, |_| Ok(true)));
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn changed_file_keeps_mode_and_symlink() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("sources.toml"), folder.path().join("link"));
+        let file = folder.path().join("sources.toml");
+        let link = folder.path().join("link");
         let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         add(&DocumentPlace::File(file.clone()), "first").unwrap();
         assert_eq!(mode(&file), 0o600);
@@ -201,8 +203,8 @@ mod tests {
         add(&place, "first").unwrap();
         let before = std::fs::read_to_string(place.file().unwrap()).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let no_handler = |text: &mut Text| text.insert("second", &[("provider".to_owned(), json!("shopify"))]);
-        let slow = |text: &mut Text| {
+        let no_handler = |text: &mut DocumentText| text.insert("second", &[("provider".to_owned(), json!("shopify"))]);
+        let slow = |text: &mut DocumentText| {
             let fields = [("provider", "shopify"), ("handler", "h"), ("handler_timeout", "58s")];
             text.insert("second", &fields.map(|(name, value)| (name.to_owned(), json!(value))))
         };

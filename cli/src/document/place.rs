@@ -174,7 +174,8 @@ fn lock(path: &Path) -> std::io::Result<File> {
     loop {
         let file = File::open(path)?;
         file.lock()?;
-        let (held, named) = (file.metadata()?, std::fs::metadata(path)?);
+        let held = file.metadata()?;
+        let named = std::fs::metadata(path)?;
         if (held.dev(), held.ino()) == (named.dev(), named.ino()) {
             return Ok(file);
         }

@@ -55,15 +55,15 @@ fn routes_of_messages(messages: &[QueueRecord], sources: &Sources, now: Timestam
 /// Returns what a source would do with a webhook or message, and the sources that get its deliveries.
 fn routes_from(source: &Source, sources: &Sources, received: ReceivedWebhook, now: Timestamp) -> Vec<Route> {
     let incoming = received.incoming;
-    let outcome = Outcome::of(received.ignored, received.unrouted, &incoming);
-    let is_spread = matches!(outcome, Outcome::Taken(_));
+    let outcome = RoutingOutcome::of(received.ignored, received.unrouted, &incoming);
+    let is_spread = matches!(outcome, RoutingOutcome::Taken(_));
     let mut routes = vec![outcome.route(source, &incoming.topic)];
     if is_spread {
         let delivery = Delivery::detached(incoming, Sequence(1));
         routes.extend(sources.subscribers(&source.name).map(|subscriber| {
             let outcome = match subscriber.copy(&delivery, now) {
-                Some(copy) => Outcome::of(None, copy.unrouted, &copy.incoming),
-                None => Outcome::Ignored(subscriber.ignores(delivery.topic(), delivery.body())),
+                Some(copy) => RoutingOutcome::of(None, copy.unrouted, &copy.incoming),
+                None => RoutingOutcome::Ignored(subscriber.ignores(delivery.topic(), delivery.body())),
             };
             outcome.route(subscriber, delivery.topic())
         }));
@@ -71,14 +71,14 @@ fn routes_from(source: &Source, sources: &Sources, received: ReceivedWebhook, no
     routes
 }
 
-enum Outcome {
+enum RoutingOutcome {
     Ignored(Option<IgnoredBy>),
     /// The delivery is parked, for this reason.
     Parked(String),
     Taken(EntityKey),
 }
 
-impl Outcome {
+impl RoutingOutcome {
     fn of(ignored: Option<IgnoredBy>, unrouted: Option<String>, incoming: &Incoming) -> Self {
         match (ignored, unrouted) {
             (Some(field), _) => Self::Ignored(Some(field)),

@@ -4,22 +4,25 @@
 use toml_edit::{Item, TableLike, Value};
 use webhook_serializer::sources::reference::tables;
 
-use super::Text;
+use super::DocumentText;
 
 const HIDDEN: &str = "…";
 
-pub fn difference(before: &Text, after: &Text) -> Vec<String> {
-    let (before, after) = (lines(before), lines(after));
+pub fn difference(before: &DocumentText, after: &DocumentText) -> Vec<String> {
+    let before = lines(before);
+    let after = lines(after);
     let same = before.iter().zip(&after).take_while(|(left, right)| left == right).count();
-    let (before, after) = (&before[same..], &after[same..]);
+    let before = &before[same..];
+    let after = &after[same..];
     let same = before.iter().rev().zip(after.iter().rev()).take_while(|(left, right)| left == right).count();
-    let (before, after) = (&before[..before.len() - same], &after[..after.len() - same]);
+    let before = &before[..before.len() - same];
+    let after = &after[..after.len() - same];
     let marked = |sign: char| move |line: &String| format!("{sign} {line}");
     let lines = before.iter().map(marked('-')).chain(after.iter().map(marked('+')));
     lines.filter(|line| line.len() > 2).collect()
 }
 
-fn lines(text: &Text) -> Vec<String> {
+fn lines(text: &DocumentText) -> Vec<String> {
     let mut hidden = text.0.clone();
     hide(hidden.as_table_mut(), "");
     let shown = |line: &str| match line.trim_start().starts_with('#') {
@@ -87,7 +90,7 @@ mod tests {
     use super::*;
 
     fn shown(before: &str, after: &str) -> Vec<String> {
-        difference(&Text::parse(before).unwrap(), &Text::parse(after).unwrap())
+        difference(&DocumentText::parse(before).unwrap(), &DocumentText::parse(after).unwrap())
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{output::this_command, starter};
 const SOURCES: &str = "sources";
 
 #[derive(Debug, Clone)]
-pub struct Text(pub(super) DocumentMut, Layout);
+pub struct DocumentText(pub(super) DocumentMut, Layout);
 
 /// The properties of a file that its parsed document lacks.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ struct Layout {
 
 const MARK: char = '\u{feff}';
 
-impl Text {
+impl DocumentText {
     /// Parses a TOML document. An error message contains no part of the document, because the document has secrets.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim_start_matches(MARK).trim_start().starts_with('{') {
@@ -144,7 +144,7 @@ impl Text {
     }
 }
 
-impl std::fmt::Display for Text {
+impl std::fmt::Display for DocumentText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self(document, layout) = self;
         let text = document.to_string();
@@ -221,8 +221,8 @@ handler = 'orders'
 retry = { attempts = 3, first = \"2s\" }
 ";
 
-    fn edited(text: &str, edit: impl FnOnce(&mut Text) -> Result<()>) -> String {
-        let mut document = Text::parse(text).unwrap();
+    fn edited(text: &str, edit: impl FnOnce(&mut DocumentText) -> Result<()>) -> String {
+        let mut document = DocumentText::parse(text).unwrap();
         edit(&mut document).unwrap();
         let text = document.to_string();
         Sources::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
@@ -289,14 +289,14 @@ retry = { attempts = 3, first = \"2s\" }
                 text.put_first("shop", "secrets", "new")?;
                 text.insert("second", &fields)
             });
-            let document = Text::parse(&with).unwrap();
+            let document = DocumentText::parse(&with).unwrap();
             assert_eq!(document.texts("shop", "secrets"), ["new", "old"], "{with}");
             assert!(document.has("second") && !document.has("third"), "{with}");
             let without = edited(&with, |text| {
                 text.take_out("shop", "secrets", 0)?;
                 text.remove("second")
             });
-            assert_eq!(Text::parse(&without).unwrap().texts("shop", "secrets"), ["old"], "{without}");
+            assert_eq!(DocumentText::parse(&without).unwrap().texts("shop", "secrets"), ["old"], "{without}");
         }
     }
 
@@ -319,7 +319,7 @@ retry = { attempts = 3, first = \"2s\" }
 
     #[test]
     fn editing_a_json_document_is_refused() {
-        let refused = Text::parse(r#"{"sources":{}}"#).unwrap_err().to_string();
+        let refused = DocumentText::parse(r#"{"sources":{}}"#).unwrap_err().to_string();
         assert!(refused.contains("edit it by hand") && refused.contains("serializer check"), "{refused}");
     }
 }

@@ -132,7 +132,7 @@ impl RuntimeApi {
             }
             *state = InvocationState::Offered(offer);
         }
-        let _withdrawn_when_dropped = Withdrawal(&self.shared);
+        let _withdrawn_when_dropped = InvocationWithdrawal(&self.shared);
         self.shared.offered.notify_one();
         let until_taken = if *self.shared.has_polled.borrow() { timeout } else { INIT_TIMEOUT };
         let in_time = async {
@@ -175,9 +175,9 @@ impl Drop for RuntimeApi {
     }
 }
 
-struct Withdrawal<'a>(&'a SharedInvocation);
+struct InvocationWithdrawal<'a>(&'a SharedInvocation);
 
-impl Drop for Withdrawal<'_> {
+impl Drop for InvocationWithdrawal<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         if matches!(*state, InvocationState::Offered(_) | InvocationState::Running { .. }) {

@@ -131,12 +131,14 @@ pub(super) fn handler(choices: &StarterChoices, text: &mut String) {
         StarterHandler::Log => writeln!(text, "handler = \"log\""),
         StarterHandler::Forward { url } => {
             let private = if super::programs::local_port(url).is_some() { ", allow_private = true" } else { "" };
-            let (url, secret) = (quoted(url), quoted(&choices.secret));
+            let url = quoted(url);
+            let secret = quoted(&choices.secret);
             writeln!(text, "handler = \"forward\"\nforward = {{ url = {url}, secret = {secret}{private} }}")
         }
         StarterHandler::Invoke { function, qualifier } => {
             let qualifier = qualifier.as_ref().map(|qualifier| format!(", qualifier = {}", quoted(qualifier)));
-            let (function, qualifier) = (quoted(function), qualifier.unwrap_or_default());
+            let function = quoted(function);
+            let qualifier = qualifier.unwrap_or_default();
             writeln!(text, "handler = \"invoke\"\ninvoke = {{ function = {function}{qualifier} }}")
         }
     };

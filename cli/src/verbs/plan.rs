@@ -63,7 +63,8 @@ impl OperationRequest {
                 };
                 let selection = ParkedSelection::of(parked, takes_parked, limit);
                 if let ([first, second, ..], Some(_)) = (&selection.deliveries[..], self.choice.sequence) {
-                    let (first, second) = (first.sequence, second.sequence);
+                    let first = first.sequence;
+                    let second = second.sequence;
                     bail!("several parked deliveries fit; give the whole sequence, such as {first} or {second}");
                 }
                 let note = note(&selection, deployment.retention.as_secs() / 86_400);

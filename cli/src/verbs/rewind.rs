@@ -29,7 +29,7 @@ pub static REWIND: Verb = Verb {
     name: "rewind",
     label: "Rewind to here",
     description: "Applied deliveries run again from here on, in order, before all waiting deliveries. Their effects happen again.",
-    subcommand: Some(VerbSubcommand::new::<Rewind>(
+    subcommand: Some(VerbSubcommand::new::<RewindArguments>(
         "Run applied deliveries again, in order, before all waiting deliveries",
         "Runs the order's applied deliveries again, from SEQUENCE on, in order, before all waiting \
          deliveries. Use it after you fixed a handler, or lost its data. Their effects happen again. Parked, \
@@ -77,7 +77,7 @@ pub static END_REWIND: Verb = Verb {
 };
 
 #[derive(Debug, Args)]
-struct Rewind {
+struct RewindArguments {
     /// The order's key, such as shopify/order/450789469
     #[arg(value_name = "ORDER")]
     order: EntityKey,
@@ -99,7 +99,7 @@ struct Rewind {
     target: Target,
 }
 
-impl VerbArguments for Rewind {
+impl VerbArguments for RewindArguments {
     async fn run(self, verb: &'static Verb) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let sequence = match self.sequence {
@@ -128,7 +128,7 @@ impl VerbArguments for Rewind {
     }
 }
 
-impl Rewind {
+impl RewindArguments {
     async fn is_wanted(&self, from: Sequence, deployment: &Deployment) -> Result<bool> {
         let order = &self.order;
         let rewinding = match deployment.operator().would_rewind(order, from).await {
@@ -160,7 +160,8 @@ fn begun(order: &EntityKey, rewound: &RewindOutcome) -> Report {
     match rewound {
         RewindOutcome::Done(rewinding) => {
             let run = counted(rewinding.applied as u64, "delivery runs", "deliveries run");
-            let (from, through) = (marked(rewinding.from), marked(rewinding.through));
+            let from = marked(rewinding.from);
+            let through = marked(rewinding.through);
             let sentence = format!("{run} again on {order}, from {from} to {through}, then the waiting deliveries");
             done(order, "rewind", rewinding, sentence).then("rewind", &["--end", "--why", "TEXT"], "ends it early")
         }
@@ -189,7 +190,8 @@ fn ended(order: &EntityKey, rewound: &RewindOutcome) -> Report {
     let RewindOutcome::Done(rewinding) = rewound else {
         return refused(order, format!("no rewind of {order} is under way; nothing was changed"));
     };
-    let (from, through) = (marked(rewinding.from), marked(rewinding.through));
+    let from = marked(rewinding.from);
+    let through = marked(rewinding.through);
     let sentence = format!("{order} {from} to {through} keep their earlier outcome; the waiting deliveries continue");
     done(order, "rewind ended", rewinding, sentence)
 }

@@ -7,7 +7,8 @@ use crate::output::duration;
 
 /// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
 pub fn sentence(outage: &Outage, now: Timestamp) -> String {
-    let (down, lasts) = (outage.headline(), duration(now.since(outage.since)));
+    let down = outage.headline();
+    let lasts = duration(now.since(outage.since));
     format!("{down}, for {lasts}: {}. Its orders are held back; {}", outage.error, next_probe(outage, now))
 }
 

@@ -12,12 +12,12 @@ use webhook_serializer::providers::NAMES;
 use crate::running::{LocalProcess, complained, file, folder, printed, ran, serializer};
 
 /// A folder in which `init` has written its files.
-struct Written {
+struct WrittenProject {
     folder: tempfile::TempDir,
     told: Value,
 }
 
-impl Written {
+impl WrittenProject {
     fn with(providers: &[&str], options: &[&str]) -> Self {
         let folder = folder();
         let providers = providers.iter().flat_map(|name| ["--provider", name]);
@@ -131,7 +131,7 @@ fn procfile_starts_the_command_as_its_package_does() {
 fn written_files_work_for_each_provider() {
     for (number, provider) in NAMES.into_iter().enumerate() {
         let language = ["typescript", "python"][number % 2];
-        let written = Written::with(&[provider], &["--language", language]);
+        let written = WrittenProject::with(&[provider], &["--language", language]);
         written.works();
         assert!(written.keys()[provider].iter().all(|key| key.starts_with(&format!("{provider}/"))), "{provider}");
     }
@@ -140,7 +140,8 @@ fn written_files_work_for_each_provider() {
 #[test]
 fn senders_of_one_order_share_its_key() {
     for language in ["typescript", "python"] {
-        let written = Written::with(&["woocommerce", "stripe", "paypal", "shipstation-v1"], &["--language", language]);
+        let written =
+            WrittenProject::with(&["woocommerce", "stripe", "paypal", "shipstation-v1"], &["--language", language]);
         written.works();
         let keys = written.keys();
         for sender in ["woocommerce", "stripe", "paypal"] {
@@ -161,7 +162,7 @@ fn relay_is_written_if_carrier_knows_the_orders_id() {
         (&["woocommerce", "shipstation-v2"], "forward", false),
         (&["shipstation-v1"], "forward", false),
     ] {
-        let written = Written::with(providers, &["--handler", handler, "--language", "python"]);
+        let written = WrittenProject::with(providers, &["--handler", handler, "--language", "python"]);
         let has = |name: &str| written.folder.path().join(name).exists();
         let has_source = written.sources().contains("[sources.parcels]");
         let found = [has("shipstation.py"), has("shipments.json"), has_source];
@@ -171,7 +172,7 @@ fn relay_is_written_if_carrier_knows_the_orders_id() {
 
 #[test]
 fn all_providers_fit_into_one_document() {
-    let written = Written::with(&NAMES, &["--handler", "log", "--key", "pottery"]);
+    let written = WrittenProject::with(&NAMES, &["--handler", "log", "--key", "pottery"]);
     written.works();
     let keys = written.keys();
     let shared: Vec<&String> = keys

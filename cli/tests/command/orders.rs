@@ -433,7 +433,8 @@ fn suggested_command_begins_as_the_caller_typed_it() {
         let done = command.env("SERIALIZER_COMMAND", "npx typed").output().expect("it can be run");
         printed(&done) + &complained(&done)
     };
-    let (here, nowhere) = (format!("--local={}", local.url), "http://127.0.0.1:1");
+    let here = format!("--local={}", local.url);
+    let nowhere = "http://127.0.0.1:1";
     let document = event("sources.toml");
     for (arguments, suggested) in [
         (&["show", &here, "shopify/order/0"][..], "`npx typed lease list --local="),

@@ -89,7 +89,9 @@ mod tests {
             nonce: Nonce::from_parts(Timestamp::from_secs(1_767_225_600), number),
             groups: groups.to_owned(),
         };
-        let (first, second, other) = (row(1, "one"), row(2, "two"), row(3, "three"));
+        let first = row(1, "one");
+        let second = row(2, "two");
+        let other = row(3, "three");
         assert_eq!(record(&table, None, &first), AlertsRecorded::Recorded);
         assert_eq!(record(&table, None, &first), AlertsRecorded::Recorded, "the reply was lost");
         assert_eq!(record(&table, Some(&first.nonce), &second), AlertsRecorded::Recorded);

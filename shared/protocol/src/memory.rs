@@ -126,7 +126,8 @@ impl Scaled {
     }
 
     fn order(left: &Value, right: &Value) -> Option<Ordering> {
-        let (left, right) = (Self::of(left)?, Self::of(right)?);
+        let left = Self::of(left)?;
+        let right = Self::of(right)?;
         let scale = left.scale.max(right.scale);
         Some(left.at(scale)?.cmp(&right.at(scale)?))
     }

@@ -326,7 +326,9 @@ mod tests {
         fn down(&self, number: u128, error: &str) -> Option<Outage> {
             let nonce = nonce(number);
             let due = NOW + 5 * SECOND;
-            let (destination, name, entity) = (&self.1, "https://example.com", &order("a"));
+            let destination = &self.1;
+            let name = "https://example.com";
+            let entity = &order("a");
             self.run(&ReportDown { destination, name, error, nonce: &nonce, entity, now: NOW, due })
         }
 
@@ -366,7 +368,9 @@ mod tests {
         let report = |number| {
             let nonce = nonce(number);
             let due = NOW + 9 * SECOND;
-            let (destination, error, entity) = (&shared.1, "timed out", &order("b"));
+            let destination = &shared.1;
+            let error = "timed out";
+            let entity = &order("b");
             shared.run(&ReportProbe { destination, nonce: &nonce, error, entity, now: NOW + SECOND, due })
         };
         assert_eq!(report(3).map(|outage| outage.error), Some("connection refused".to_owned()));

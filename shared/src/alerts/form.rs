@@ -13,7 +13,7 @@
 
 use serde_json::{Value, json};
 
-use super::message::Message;
+use super::message::AlertMessage;
 use crate::{sources::alerts::AlertForm, time::Timestamp};
 
 /// The most bytes of a text. Discord's limit is 2,000 characters; the others take more.
@@ -21,7 +21,7 @@ const LONGEST_TEXT: usize = 3800;
 const LONGEST_DISCORD: usize = 1900;
 
 /// Returns the body of the request that sends the message.
-pub fn body(form: AlertForm, message: &Message, now: Timestamp) -> Value {
+pub fn body(form: AlertForm, message: &AlertMessage, now: Timestamp) -> Value {
     match form {
         AlertForm::Slack => {
             let text = message.text(LONGEST_TEXT);

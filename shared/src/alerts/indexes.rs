@@ -24,29 +24,29 @@ pub(super) const WAITING: [Trouble; 3] = [Trouble::Blocked, Trouble::Failing, Tr
 /// Reads the indexes. Of an index that cannot be read, the look knows nothing; the error says which one that is.
 pub async fn look(operator: &Operator, sources: &Sources) -> Result<(Look, Option<OperatorError>), OperatorError> {
     let names = sources.iter().map(|source| (SourceTag::of(&source.name), source.name.to_string())).collect();
-    let mut reading = Reading { operator, names, look: Look::default(), lacks: None };
+    let mut reading = IndexReading { operator, names, look: Look::default(), lacks: None };
     let mut held = BTreeMap::new();
     reading.read(Index::Held, &[Trouble::OnHold], |_, row| held.extend(on_hold(row))).await?;
     let mut blocked = BTreeSet::new();
-    let add = |reading: &mut Reading<'_>, row: &Row| reading.waiting(row, &held, &mut blocked);
+    let add = |reading: &mut IndexReading<'_>, row: &Row| reading.waiting(row, &held, &mut blocked);
     reading.read(Index::Waits, &WAITING, add).await?;
     // A blocked order that is also on hold counts as blocked.
     for (order, since) in held.into_iter().filter(|(order, _)| !blocked.contains(order)) {
         let common = Common::new(Trouble::OnHold, SourceTag::default(), "", "");
         reading.look.add(common, OrderInTrouble { since, order, source: String::new() });
     }
-    reading.read(Index::Parked, &[Trouble::Parked], Reading::parked).await?;
+    reading.read(Index::Parked, &[Trouble::Parked], IndexReading::parked).await?;
     Ok((reading.look, reading.lacks))
 }
 
-struct Reading<'a> {
+struct IndexReading<'a> {
     operator: &'a Operator,
     names: BTreeMap<SourceTag, String>,
     look: Look,
     lacks: Option<OperatorError>,
 }
 
-impl Reading<'_> {
+impl IndexReading<'_> {
     /// Reads an index to its end, or until [`MOST_UNITS`] are spent.
     async fn read(
         &mut self,

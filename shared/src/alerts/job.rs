@@ -10,7 +10,7 @@ use super::{
     form::body,
     group::Trouble,
     indexes::{WAITING, look},
-    message::{Contents, DeploymentNaming, Message, OutageOf},
+    message::{AlertMessage, Contents, DeploymentNaming, OutageOf},
 };
 use crate::{
     config::Environment,
@@ -97,7 +97,7 @@ pub struct AlertSender(OnceCell<Clients>);
 impl AlertSender {
     /// Sends a message, and returns what the receiver answered. Fails unless it answered 2xx. Neither text contains the
     /// receiver's secrets.
-    pub async fn send(&self, to: &Alerts, message: &Message, id: String, env: &Env) -> Result<String, String> {
+    pub async fn send(&self, to: &Alerts, message: &AlertMessage, id: String, env: &Env) -> Result<String, String> {
         // The machine's certificate authorities, because a copy of Mozilla's would make the scheduler larger.
         let make = async || Clients::configured(Roots::amazon_or_machine(), &Environment);
         let clients = self.0.get_or_try_init(make).await.map_err(|error| error.to_string())?;
@@ -182,7 +182,7 @@ impl Alerting {
         };
         let outages: Vec<OutageOf> = outages.into_iter().map(of).collect();
         let contents = Contents { keys: alerts.keys, errors: alerts.errors };
-        let message = Message::new(&self.deployment, changes, &outages, contents, self.store.env().now());
+        let message = AlertMessage::new(&self.deployment, changes, &outages, contents, self.store.env().now());
         let sent = self.sender.send(alerts, &message, id, self.store.env()).await;
         sent.map(|_| ()).map_err(AlertsError::Undelivered)
     }

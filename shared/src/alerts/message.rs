@@ -51,7 +51,7 @@ pub struct OutageOf {
 
 /// A message, before it is brought into the form of a receiver.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Message {
+pub struct AlertMessage {
     title: String,
     groups: Vec<String>,
     orders: Vec<String>,
@@ -61,7 +61,7 @@ pub struct Message {
     pub data: Value,
 }
 
-impl Message {
+impl AlertMessage {
     /// Describes `changes` of a deployment.
     pub fn new(
         deployment: &DeploymentNaming,

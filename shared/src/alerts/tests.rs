@@ -79,7 +79,7 @@ fn shop() -> DeploymentNaming {
 }
 
 fn text(look: &Look, contents: Contents) -> String {
-    Message::new(&shop(), &lasting(look), &[], contents, NOW + AFTER).text(3800)
+    AlertMessage::new(&shop(), &lasting(look), &[], contents, NOW + AFTER).text(3800)
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn source_that_leaves_the_document_keeps_its_group() {
     assert_eq!(looks.all([&unnamed; 5]).concat(), []);
     looks.all([&Look::default(); 2]);
     let changes = compare(&looks.known, &Look::default(), AFTER, NOW + 20 * MINUTE).changes;
-    let over = Message::new(&shop(), &changes, &[], ALL, NOW).text(3800);
+    let over = AlertMessage::new(&shop(), &changes, &[], ALL, NOW).text(3800);
     assert!(over.contains("Over: failing orders of shop, 1 in the last message: no"), "{over}");
 }
 
@@ -171,7 +171,7 @@ fn row_and_message_stay_small_in_a_flood() {
         let row = alerts_row().to_row().with(a::VERSION, FORMAT).with(a::NONCE, Nonce::from_parts(NOW, 1).as_str());
         let row = row.with(a::GROUPS, looks.known.to_text());
         assert!(row.size() <= AlertsRow::MOST_BYTES, "{} bytes", row.size());
-        let message = Message::new(&shop(), &changes, &[], ALL, NOW);
+        let message = AlertMessage::new(&shop(), &changes, &[], ALL, NOW);
         for form in [AlertForm::Slack, AlertForm::Teams, AlertForm::Discord, AlertForm::Webhook] {
             let body = form::body(form, &message, NOW).to_string();
             assert!(body.len() < 20_000, "{form:?}: {} bytes", body.len());
@@ -219,7 +219,7 @@ fn message_counts_and_names_orders_with_the_next_command() {
 fn keys_and_errors_are_left_out_unless_wanted() {
     let look = look(Trouble::Blocked, "no such customer Ann", 1);
     let changes = lasting(&look);
-    let message = Message::new(&shop(), &changes, &[], LITTLE, NOW);
+    let message = AlertMessage::new(&shop(), &changes, &[], LITTLE, NOW);
     let hash = EntityKey::parse("shop/order/0").unwrap().hash();
     for form in [AlertForm::Slack, AlertForm::Teams, AlertForm::Discord, AlertForm::Webhook] {
         let body = form::body(form, &message, NOW).to_string();
@@ -240,7 +240,7 @@ fn orders_that_wait_for_one_destination_are_one_line() {
         look.add(of(Trouble::Unavailable, source, ""), order(key, 0));
     }
     let outages = [OutageOf { outage, sources: BTreeSet::from(["shop".to_owned(), "store".to_owned()]) }];
-    let text = |contents| Message::new(&shop(), &lasting(&look), &outages, contents, NOW).text(3800);
+    let text = |contents| AlertMessage::new(&shop(), &lasting(&look), &outages, contents, NOW).text(3800);
     let line = |error: &str| format!("https://shop.example is down since 10:21 UTC{error}. 3 orders wait.");
     assert_eq!(text(ALL).lines().nth(1), Some(&*line(": connection refused")));
     assert_eq!(text(LITTLE).lines().nth(1), Some(&*line("")));
@@ -250,7 +250,7 @@ fn orders_that_wait_for_one_destination_are_one_line() {
 fn text_beyond_the_limit_leaves_out_orders_first() {
     let mut look = look(Trouble::Blocked, "no", 12);
     look.add(of(Trouble::Parked, "stripe", "500"), order("stripe/1", 1));
-    let message = Message::new(&shop(), &lasting(&look), &[], ALL, NOW);
+    let message = AlertMessage::new(&shop(), &lasting(&look), &[], ALL, NOW);
     let whole = message.text(3800);
     for most in 260..whole.len() {
         let text = message.text(most);
@@ -265,7 +265,7 @@ fn markup_and_mentions_in_a_key_have_no_effect() {
     let mut look = Look::default();
     let key = "shop/<!channel> @everyone ```*a*[b](https://c) &";
     look.add(of(Trouble::Blocked, "shop", "<@U1>"), order(key, 1));
-    let message = Message::new(&shop(), &lasting(&look), &[], ALL, NOW);
+    let message = AlertMessage::new(&shop(), &lasting(&look), &[], ALL, NOW);
     let body = |form| form::body(form, &message, NOW);
     let slack = body(AlertForm::Slack);
     let text = slack["text"].as_str().unwrap();

@@ -95,7 +95,8 @@ impl Threads {
         let run = move || {
             // A panic drops `worker` before `answer`. So when the caller sees that the work ended,
             // the thread no longer counts as lost.
-            let (answer, worker) = (answer, worker);
+            let answer = answer;
+            let worker = worker;
             if worker.0.begin() {
                 let output = runtime.block_on(work);
                 drop(worker);

@@ -48,7 +48,8 @@ impl Once {
         if let Some(own) = [SWEEP, ALERTS].into_iter().find(|own| *own == job.name) {
             return Err(InvalidJobs { job: job.name, reason: InvalidJob::Reserved(own) });
         }
-        let (jobs, holder) = (Jobs::new().add(job), HolderInfo::new(holder));
+        let jobs = Jobs::new().add(job);
+        let holder = HolderInfo::new(holder);
         let ticker = Ticker::observed(store, &jobs, LONGEST_RUN, &Switch::On, holder, Arc::new(Quiet))?;
         Ok(Self(ticker.isolated(Isolation::Inline)))
     }

@@ -276,7 +276,8 @@ mod tests {
     ///
     /// Asserts that searching backwards and searching forwards find the same ticks.
     fn ticks(schedule: &Schedule, from: &str, until: &str) -> Vec<String> {
-        let (from, until) = (at(from), at(until));
+        let from = at(from);
+        let until = at(until);
         let mut back: Vec<Timestamp> = schedule.back_from(until, from).collect();
         back.reverse();
         let forward = std::iter::successors(schedule.first_after(from), |tick| schedule.first_after(*tick));

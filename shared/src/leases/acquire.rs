@@ -157,7 +157,8 @@ impl Drop for Withdrawal<'_> {
             return;
         }
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let (leases, unanswered) = (self.leases.clone(), self.unanswered.clone());
+            let leases = self.leases.clone();
+            let unanswered = self.unanswered.clone();
             runtime.spawn(async move { leases.withdraw(&unanswered).await });
         }
     }

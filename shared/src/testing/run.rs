@@ -117,7 +117,8 @@ impl RunResult {
         let nothing = || "nothing".to_owned();
         let keys = self.effects.keys().chain(first.effects.keys());
         keys.into_iter().find(|key| self.effects.get(*key) != first.effects.get(*key)).map(|key| {
-            let (is, should) = (self.effects.get(key).cloned(), first.effects.get(key).cloned());
+            let is = self.effects.get(key).cloned();
+            let should = first.effects.get(key).cloned();
             format!("{key} is {}, but should be {}", is.unwrap_or_else(nothing), should.unwrap_or_else(nothing))
         })
     }

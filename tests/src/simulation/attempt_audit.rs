@@ -34,7 +34,8 @@ fn lost_waiting_time(change: &AuditedChange<'_>) -> Option<String> {
     if !is_kept || was_blocked || change.clocks_lie {
         return None;
     }
-    let (was, is) = (waits(before).total(), waits(change.after).total());
+    let was = waits(before).total();
+    let is = waits(change.after).total();
     (is < was).then(|| format!("{} forgot that it had waited {was:?}: {is:?}", relative(change.place().1)))
 }
 
@@ -191,7 +192,8 @@ impl AttemptAudit {
 
     fn grants(&mut self, change: &AuditedChange<'_>) {
         let holder = |row: &Row| row.text(a::HOLDER).map(str::to_owned);
-        let (was, is) = (change.before.and_then(holder), holder(change.after));
+        let was = change.before.and_then(holder);
+        let is = holder(change.after);
         if is.is_none() || is == was {
             return;
         }
@@ -209,7 +211,8 @@ impl AttemptAudit {
 
     /// Checks that an attempt counts a start that was made, and that each start counts once.
     fn count_attempts(&mut self, change: &AuditedChange<'_>, mistakes: &mut Vec<String>) -> Option<TraceEvent> {
-        let (was, is) = (change.was(a::ATTEMPTS), change.is(a::ATTEMPTS));
+        let was = change.was(a::ATTEMPTS);
+        let is = change.is(a::ATTEMPTS);
         if is <= was || change.before.is_none() {
             return None;
         }

@@ -75,7 +75,7 @@ struct Period {
 
 /// A destination's outage, as the store's answers have shown it to a process.
 #[derive(Debug, Default)]
-struct KnownOutage {
+struct LearnedOutage {
     /// The beginning of the outage, and when the process learned of it.
     down: Option<(u64, Duration)>,
     /// The beginnings of outages that the process knows to be over.
@@ -84,7 +84,7 @@ struct KnownOutage {
     is_claimed: bool,
 }
 
-impl KnownOutage {
+impl LearnedOutage {
     fn is_down(&self, at: Duration) -> bool {
         self.down.is_some_and(|(since, learned)| learned < at && !self.ended.contains(&since))
     }
@@ -125,7 +125,7 @@ fn nonce_of(write: &Write) -> Option<&str> {
 
 #[derive(Debug, Default)]
 struct DestinationState {
-    outages: BTreeMap<&'static str, KnownOutage>,
+    outages: BTreeMap<&'static str, LearnedOutage>,
     /// The orders and tokens of probes that succeeded, whose process has yet to end the outage.
     ending: BTreeMap<(usize, u64), &'static str>,
     periods: BTreeMap<String, Period>,
@@ -229,7 +229,7 @@ impl BreakerAudit {
                     return Err("starts while another start tries whether its source is well".into());
                 }
                 period.is_probed = true;
-                let probe = Some(Probe { account: self.clone(), source, since: period.since });
+                let probe = Some(RunningProbe { account: self.clone(), source, since: period.since });
                 Ok(DestinationStart { probe, is_claimed })
             }
             _ => Ok(DestinationStart { probe: None, is_claimed }),
@@ -239,7 +239,7 @@ impl BreakerAudit {
 
 #[derive(Debug)]
 pub struct DestinationStart {
-    probe: Option<Probe>,
+    probe: Option<RunningProbe>,
     /// The process has claimed this start for all processes.
     is_claimed: bool,
 }
@@ -255,13 +255,13 @@ impl DestinationStart {
 }
 
 #[derive(Debug)]
-struct Probe {
+struct RunningProbe {
     account: BreakerAudit,
     source: &'static str,
     since: Duration,
 }
 
-impl Drop for Probe {
+impl Drop for RunningProbe {
     fn drop(&mut self) {
         let mut inner = self.account.inner();
         if let Some(period) = inner.periods.get_mut(self.source).filter(|period| period.since == self.since) {

@@ -53,7 +53,7 @@ impl FailureMode {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub struct Outage {
+pub struct ServiceOutage {
     pub service: SimulatedService,
     pub how: FailureMode,
     /// How many of a thousand calls fail.
@@ -63,7 +63,7 @@ pub struct Outage {
     pub number: u32,
 }
 
-impl Outage {
+impl ServiceOutage {
     pub fn decision(&self) -> DecisionId {
         DecisionId { actor: actor::OUTAGES, number: self.number }
     }
@@ -78,7 +78,7 @@ impl Outage {
     }
 }
 
-pub fn drawn(seed: u64) -> Vec<Outage> {
+pub fn drawn(seed: u64) -> Vec<ServiceOutage> {
     let stream = RandomStream::new(seed, actor::OUTAGES);
     let mut draw = stream.at(0);
     if !draw.happens(35) {
@@ -87,7 +87,7 @@ pub fn drawn(seed: u64) -> Vec<Outage> {
     let outage = |number| {
         let mut draw = stream.at(number);
         let minutes = draw.one_of(&[2, 5, 9, 9, 20, 60]);
-        Outage {
+        ServiceOutage {
             service: draw.one_of(&SimulatedService::ALL),
             how: draw.one_of(&[
                 FailureMode::Throttled,

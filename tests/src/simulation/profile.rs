@@ -10,7 +10,7 @@ use super::{
     destination::{DestinationOutage, Reaction},
     loss::TableLoss,
     mutation::is_of_a_restore,
-    outage::{self, FailureMode, Outage, SimulatedService},
+    outage::{self, FailureMode, ServiceOutage, SimulatedService},
     random::{RandomStream, actor},
 };
 
@@ -62,7 +62,7 @@ pub struct Profile {
     pub again: Duration,
     /// The longest times, in milliseconds, until a planned crash or freeze. Each plan chooses one of them.
     pub lives: [u64; 4],
-    pub outages: Vec<Outage>,
+    pub outages: Vec<ServiceOutage>,
     pub erases: u64,
     /// The hours between two rounds, during which nothing is purged. If this is 0, weeks lie between two
     /// rounds, with purges.
@@ -132,12 +132,12 @@ impl Profile {
         let service = SimulatedService::Queries;
         let how = FailureMode::Throttled;
         let from = Duration::ZERO;
-        let outage = Outage { service, how, permille: 1000, from, lasts: nine_minutes, number: 1 };
+        let outage = ServiceOutage { service, how, permille: 1000, from, lasts: nine_minutes, number: 1 };
         Self { entities: 50, deliveries: 100, workers: 4, outages: vec![outage], ..Self::calm() }
     }
 
     pub fn store_outage(how: FailureMode) -> Self {
-        let of = |(service, number)| Outage {
+        let of = |(service, number)| ServiceOutage {
             service,
             how,
             permille: 1000,
@@ -339,7 +339,14 @@ impl Profile {
         let lasts = Duration::from_secs(3);
         let how = FailureMode::Throttled;
         Self {
-            outages: vec![Outage { service: SimulatedService::Queries, how, permille: 700, from, lasts, number: 1 }],
+            outages: vec![ServiceOutage {
+                service: SimulatedService::Queries,
+                how,
+                permille: 700,
+                from,
+                lasts,
+                number: 1,
+            }],
             entities: 1,
             deliveries: 40,
             rounds: 2,
@@ -354,7 +361,7 @@ impl Profile {
 
     fn short_store_outage() -> Self {
         let out = Self::store_outage(FailureMode::Throttled);
-        let short = |outage| Outage { lasts: Duration::from_secs(60), ..outage };
+        let short = |outage| ServiceOutage { lasts: Duration::from_secs(60), ..outage };
         let outages = out.outages.iter().copied().map(short).collect();
         Self { outages, lasts: Duration::from_secs(80), ..out }
     }

@@ -279,16 +279,16 @@ impl Queue for NodeQueue {
 }
 
 /// A request that counts as unanswered until this value is dropped.
-struct UnansweredRequest<'a>(&'a AtomicU32);
+struct PendingReply<'a>(&'a AtomicU32);
 
-impl<'a> UnansweredRequest<'a> {
+impl<'a> PendingReply<'a> {
     fn begin(count: &'a AtomicU32) -> Self {
         count.fetch_add(1, Relaxed);
         Self(count)
     }
 }
 
-impl Drop for UnansweredRequest<'_> {
+impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -305,7 +305,7 @@ impl Visibility for NodeQueue {
             let failed = Err(QueueError::Unavailable("simulated".into()));
             let failing = world.is_active() && draw.happens(world.profile.queue) && world.allows(draw.id);
             let out = world.out(&[SimulatedService::Sends], *number);
-            let _unanswered = UnansweredRequest::begin(&self.node.hiding);
+            let _unanswered = PendingReply::begin(&self.node.hiding);
             pause(draw.millis(1, 12)).await;
             let how = match out {
                 None if !failing => return if hide() { Ok(()) } else { failed },

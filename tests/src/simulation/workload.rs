@@ -34,7 +34,7 @@ use super::{
     loss::RESTORER,
     mutation::{Mutator, is_of_a_restore},
     node::{Node, NodeSlot, pause},
-    outage::Outage,
+    outage::ServiceOutage,
     queue::NodeQueue,
     random::{RandomStream, actor},
     table::NodeTable,
@@ -341,7 +341,7 @@ async fn hold(
     Ok(())
 }
 
-pub async fn run_outage(world: Arc<SimulatedWorld>, outage: Outage, begin: Duration) {
+pub async fn run_outage(world: Arc<SimulatedWorld>, outage: ServiceOutage, begin: Duration) {
     world.pause_until(begin + outage.from).await;
     world.set_out(&outage, true);
     pause(outage.lasts).await;

@@ -35,7 +35,7 @@ use super::{
     },
     mutation::without_period,
     node::Node,
-    outage::{FailureMode, Outage, SimulatedService},
+    outage::{FailureMode, ServiceOutage, SimulatedService},
     profile::Profile,
     queue::SimulatedQueue,
     random::DecisionId,
@@ -55,7 +55,7 @@ struct WorldState {
     /// For each order, the newest token that the receiver has seen.
     seen: BTreeMap<usize, u64>,
     before: BTreeMap<usize, (Duration, Option<Row>)>,
-    outages: Vec<Outage>,
+    outages: Vec<ServiceOutage>,
     erasing: BTreeSet<u32>,
     destination_outage: Option<DestinationOutage>,
     copied: Option<Copied>,
@@ -171,7 +171,7 @@ impl SimulatedWorld {
         may
     }
 
-    pub fn set_out(&self, outage: &Outage, out: bool) {
+    pub fn set_out(&self, outage: &ServiceOutage, out: bool) {
         let how = if out { outage.how.name() } else { "work again" };
         self.trace(TraceEvent::Outage { decision: outage.decision(), what: outage.service.name(), how });
         let mut inner = self.inner();
@@ -183,7 +183,8 @@ impl SimulatedWorld {
 
     pub fn out(&self, services: &[SimulatedService], node: u32) -> Option<FailureMode> {
         let now = self.elapsed();
-        let out = |outage: &&Outage| services.contains(&outage.service) && outage.hits(self.plan.seed, node, now);
+        let out =
+            |outage: &&ServiceOutage| services.contains(&outage.service) && outage.hits(self.plan.seed, node, now);
         self.inner().outages.iter().find(out).map(|outage| outage.how)
     }
 

@@ -23,7 +23,7 @@ use crate::commands::{
                   action asks for a reason and is logged here. Ctrl-C ends it.\n\n\
                   `serializer local` serves the console too, with live lanes."
 )]
-pub struct Console {
+pub struct ConsoleArguments {
     /// Listen on this address; in a container, 0.0.0.0
     #[arg(long, default_value_t = LOOPBACK, value_name = "IP")]
     listen: IpAddr,
@@ -40,7 +40,7 @@ pub struct Console {
     target: Target,
 }
 
-impl Console {
+impl ConsoleArguments {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let console = Served::start(watched(&deployment, self.target.name(), self.by), self.listen, self.port).await?;

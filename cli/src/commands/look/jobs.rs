@@ -22,7 +22,7 @@ use crate::commands::{print_json, target::Target};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub struct Jobs {
+pub struct JobsArguments {
     #[command(subcommand)]
     action: Option<JobsCommand>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ struct JobsRun {
     target: Target,
 }
 
-impl Jobs {
+impl JobsArguments {
     pub async fn run(self) -> Result<ExitCode> {
         match self.action {
             Some(JobsCommand::Run(run)) => run.run().await,

@@ -36,7 +36,7 @@ use crate::commands::{
                   lists an order that fits any of them. --blocked, --held, --failing and --waiting save the cost of \
                   reading all deliveries; `serializer status --help` says what that costs."
 )]
-pub struct List {
+pub struct ListArguments {
     /// Only blocked orders, which wait for an operator
     #[arg(long)]
     blocked: bool,
@@ -128,7 +128,7 @@ async fn add_delays(entries: &mut [(&EntityKey, ListedOrder<'_>)], deployment: &
     }
 }
 
-impl List {
+impl ListArguments {
     fn chooses_state(&self) -> bool {
         self.parked || self.chooses_orders()
     }

@@ -69,7 +69,8 @@ async fn copies(order: &EntityKey, deployment: &Deployment) -> Result<Vec<Entity
         output::complain("note: the sources document cannot be read, so copies of other sources are not looked for");
         return Ok(Vec::new());
     };
-    let (mut copies, mut others) = (Vec::new(), Vec::new());
+    let mut copies = Vec::new();
+    let mut others = Vec::new();
     for subscriber in sources.iter().filter(|source| source.is_copied_from(order, &sources)) {
         match subscriber.key_of_copies(order) {
             Some(copy) if deployment.parts.store.entity(&copy, PATIENCE).await?.is_some() => copies.push(copy),

@@ -22,7 +22,7 @@ use crate::commands::{
 };
 
 #[derive(Debug, Args)]
-pub struct Lease {
+pub struct LeaseArguments {
     #[command(subcommand)]
     command: LeaseCommand,
 }
@@ -38,7 +38,7 @@ enum LeaseCommand {
     #[command(hide = true)]
     Exec(run::Exec),
     /// Take a lease away, so that later writes of its holder are refused
-    Release(Release),
+    Release(ReleaseArguments),
 }
 
 const SEEN: &str = "The lease may change at any time: work on its key only while you hold the lease.";
@@ -75,7 +75,7 @@ struct LeaseList {
 #[derive(Debug, Args)]
 #[command(after_help = "Later writes of the old holder are refused, because its fencing token is older. The command \
                        does not stop the holder, whose work outside these tables continues.")]
-struct Release {
+struct ReleaseArguments {
     /// A key, a printed hash of a key, or a lease id
     key: String,
     /// The reason; `lease get` shows it with your name and the time, until the lease is granted again
@@ -177,7 +177,7 @@ fn leases(deployment: &Deployment) -> Leases {
     Leases::new(parts.store, "serializer lease").waking(parts.waker).kept_for(deployment.retention)
 }
 
-impl Lease {
+impl LeaseArguments {
     pub async fn run(self) -> Result<ExitCode> {
         match self.command {
             LeaseCommand::Get(get) => get.run().await,
@@ -229,7 +229,7 @@ impl LeaseList {
     }
 }
 
-impl Release {
+impl ReleaseArguments {
     async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
         let leases = leases(&deployment);

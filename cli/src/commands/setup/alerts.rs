@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serializer::say;
 use webhook_serializer::{
-    alerts::{AlertSender, Message},
+    alerts::{AlertMessage, AlertSender},
     time::Env,
 };
 
@@ -18,7 +18,7 @@ use super::source::whereabouts::{DocumentLocation, sources};
                   from this machine, as the scheduler does from AWS. The job `alerts`, which sends alerts each minute, \
                   fails if its receiver does not answer 2xx: `serializer jobs`."
 )]
-pub struct Alerts {
+pub struct AlertsArguments {
     /// Send one test message, and print what the receiver answers
     #[arg(long, required = true)]
     test: bool,
@@ -26,7 +26,7 @@ pub struct Alerts {
     whereabouts: DocumentLocation,
 }
 
-impl Alerts {
+impl AlertsArguments {
     pub async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let (_, sources) = sources(&place).await?;
@@ -34,7 +34,7 @@ impl Alerts {
             format!("{place} has no table `alerts`: add [alerts] with `to`, the URL of a webhook (docs/operating.md)")
         })?;
         let env = Env::system();
-        let message = Message::test(place.to_string().trim());
+        let message = AlertMessage::test(place.to_string().trim());
         let sent = AlertSender::default().send(alerts, &message, format!("alert_test_{}", env.nonce()), &env).await;
         say!("{}", sent.map_err(|refused| anyhow!("the test was not delivered: {refused}"))?);
         Ok(ExitCode::SUCCESS)

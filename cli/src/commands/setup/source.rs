@@ -17,7 +17,7 @@ use console::style;
 use serde_json::{Value, json};
 use serializer::{
     document::{
-        self, ChangeOutcome, DocumentChange, DocumentPlace, Text,
+        self, ChangeOutcome, DocumentChange, DocumentPlace, DocumentText,
         advice::{self, Advice, Weight},
     },
     output, say,
@@ -32,7 +32,7 @@ pub use add::invoke;
 use crate::commands::{confirm::ask, print_json};
 
 #[derive(Debug, Args)]
-pub struct Sources {
+pub struct SourceArguments {
     #[command(subcommand)]
     action: SourceCommand,
 }
@@ -42,20 +42,20 @@ enum SourceCommand {
     /// Add a source; its secret is read from standard input
     Add(add::Add),
     /// List the sources: provider, entity, handler, secrets, warnings
-    List(list::List),
+    List(list::SourceListArguments),
     /// Add a new secret beside the old one; --finish removes the old one
     Rotate(rotate::Rotate),
     /// Accept a source's webhooks and handle none until it is resumed
     Pause(pause::Pause),
     /// End a source's pause: workers handle its waiting deliveries
-    Resume(pause::Resume),
+    Resume(pause::ResumeArguments),
     /// Remove a source
     Remove(remove::Remove),
     /// Sign a sample with the source's secret, send it, and print the answer
     Test(test::Test),
 }
 
-impl Sources {
+impl SourceArguments {
     pub async fn run(self) -> Result<ExitCode> {
         match self.action {
             SourceCommand::Add(add) => add.run().await,
@@ -92,7 +92,7 @@ impl ChangeOptions {
         &self,
         place: &DocumentPlace,
         source: &str,
-        edit: impl Fn(&mut Text) -> Result<()>,
+        edit: impl Fn(&mut DocumentText) -> Result<()>,
     ) -> Result<Option<WrittenChange>> {
         let agree = |change: &DocumentChange| self.agree(place, source, change);
         match document::apply(place, self.worker_timeout, edit, agree).await? {

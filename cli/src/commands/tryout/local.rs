@@ -407,7 +407,9 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let option = local_option(&url);
     let name = format!("the local run at {url}");
     let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
-    let (env, is_local, refreshes) = (Env::system(), true, None);
+    let env = Env::system();
+    let is_local = true;
+    let refreshes = None;
     Watched { operator, store, env, option, is_local, refreshes, name, story: Some(story), by }
 }
 

@@ -17,7 +17,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{PageFrame, PageRequest, Tab, count, delivery_path, grouped, order_path, position, timed},
         problem::Problem,
         reading::{ReadingDepth, Tables},
@@ -46,7 +46,7 @@ pub(super) struct OrderForm {
 }
 
 pub(super) async fn one(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     action: Result<Path<String>, PathRejection>,
     request: PageRequest,
     SentForm(order): SentForm<OrderForm>,
@@ -55,7 +55,7 @@ pub(super) async fn one(
     shown(act(&shared, &action, &order, &request).await, &shared, &request)
 }
 
-async fn act(shared: &Shared, name: &str, order: &OrderForm, request: &PageRequest) -> Shown {
+async fn act(shared: &ConsoleState, name: &str, order: &OrderForm, request: &PageRequest) -> Shown {
     let verb = VERBS.into_iter().find(|verb| verb.name == name);
     let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
@@ -78,7 +78,7 @@ async fn act(shared: &Shared, name: &str, order: &OrderForm, request: &PageReque
 }
 
 async fn carry_out(
-    shared: &Shared,
+    shared: &ConsoleState,
     verb: &Verb,
     mut target: OperationTarget,
     why: &str,
@@ -150,7 +150,7 @@ struct ReasonForm<'a> {
 }
 
 impl ReasonForm<'_> {
-    fn again(&self, refusal: &RefusalPage, shared: &Shared, request: &PageRequest) -> Response {
+    fn again(&self, refusal: &RefusalPage, shared: &ConsoleState, request: &PageRequest) -> Response {
         let body = html! {
             h1 { (refusal.title) }
             p.lead role="alert" { (timed(&refusal.sentence)) }
@@ -166,7 +166,7 @@ impl ReasonForm<'_> {
     }
 }
 
-fn begin_work(shared: &Shared, operator: Operator, targets: Vec<OperationTarget>, why: &str) -> Response {
+fn begin_work(shared: &ConsoleState, operator: Operator, targets: Vec<OperationTarget>, why: &str) -> Response {
     let by = &shared.watched.by;
     record(&format!("redrives {} deliveries, by {by}: {why}", targets.len()));
     let id = shared.watched.env.nonce().as_str().to_owned();
@@ -207,20 +207,20 @@ impl SelectionForm {
 }
 
 pub(super) async fn confirm(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(selection): Asked<SelectionForm>,
     request: PageRequest,
 ) -> Response {
     shown(ask(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn select(shared: &Shared, selection: &SelectionForm) -> Result<ParkedSelection, Problem> {
+async fn select(shared: &ConsoleState, selection: &SelectionForm) -> Result<ParkedSelection, Problem> {
     shared.readings.forget();
     let reading = shared.readings.get(&shared.watched, Tables::All, ReadingDepth::Whole).await?;
     Ok(ParkedSelection::of(reading.overview.parked.clone(), |one| selection.includes(one), usize::MAX))
 }
 
-async fn ask(shared: &Shared, selection: &SelectionForm, request: &PageRequest) -> Shown {
+async fn ask(shared: &ConsoleState, selection: &SelectionForm, request: &PageRequest) -> Shown {
     if let Some(source) = &selection.source {
         SourceName::parse(source)
             .map_err(|error| Problem::Malformed(format!("{} is not a source's name: {error}.", quoted(source))))?;
@@ -267,14 +267,14 @@ async fn ask(shared: &Shared, selection: &SelectionForm, request: &PageRequest) 
 }
 
 pub(super) async fn begin(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     request: PageRequest,
     SentForm(selection): SentForm<SelectionForm>,
 ) -> Response {
     shown(begun(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn begun(shared: &Shared, selection: &SelectionForm, request: &PageRequest) -> Shown {
+async fn begun(shared: &ConsoleState, selection: &SelectionForm, request: &PageRequest) -> Shown {
     let why = match reason(&selection.why) {
         Ok(why) => why.to_owned(),
         Err(refusal) => {
@@ -301,14 +301,14 @@ pub(super) struct WorkParameters {
 }
 
 pub(super) async fn work(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(id): Asked<WorkParameters>,
     request: PageRequest,
 ) -> Response {
     shown(working(&shared, &id, &request).await, &shared, &request)
 }
 
-async fn working(shared: &Shared, WorkParameters { id }: &WorkParameters, request: &PageRequest) -> Shown {
+async fn working(shared: &ConsoleState, WorkParameters { id }: &WorkParameters, request: &PageRequest) -> Shown {
     let work = shared.works.find(id);
     let work = work.ok_or_else(|| {
         Problem::Unknown(
@@ -345,7 +345,7 @@ async fn working(shared: &Shared, WorkParameters { id }: &WorkParameters, reques
 }
 
 pub(super) async fn stop(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     SentForm(WorkParameters { id }): SentForm<WorkParameters>,
 ) -> Response {
     if let Some(work) = shared.works.find(&id) {

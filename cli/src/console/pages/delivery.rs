@@ -16,7 +16,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, order_path, position, timed},
         problem::Problem,
         request::{Asked, SentForm},
@@ -46,7 +46,7 @@ pub(super) struct DeliveryParameters {
 }
 
 pub(super) async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(parameters): Asked<DeliveryParameters>,
     request: PageRequest,
 ) -> Response {
@@ -55,14 +55,14 @@ pub(super) async fn page(
 
 /// Shows the delivery with its personal data. Only a form can open this page; a link cannot.
 pub(super) async fn unredacted(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     request: PageRequest,
     SentForm(parameters): SentForm<DeliveryParameters>,
 ) -> Response {
     shown(delivery(&shared, &parameters, true, &request).await, &shared, &request)
 }
 
-async fn delivery(shared: &Shared, parameters: &DeliveryParameters, raw: bool, request: &PageRequest) -> Shown {
+async fn delivery(shared: &ConsoleState, parameters: &DeliveryParameters, raw: bool, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let sequence = sequence(shared, &entity, &parameters.sequence).await?;
     let operator = &shared.watched.operator;

@@ -17,7 +17,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{PageRequest, Tab, ago, badge, order_path, read, timed},
         plot::{PlotLine, Unit, lines},
         reading::{ReadingDepth, StoreReading, Tables},
@@ -47,14 +47,14 @@ pub(super) struct FiguresParameters {
 }
 
 pub(super) async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(parameters): Asked<FiguresParameters>,
     request: PageRequest,
 ) -> Response {
     shown(figures(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &PageRequest) -> Shown {
+async fn figures(shared: &ConsoleState, parameters: &FiguresParameters, request: &PageRequest) -> Shown {
     let default = if shared.watched.story.is_some() { 5 } else { 60 };
     let minutes = parameters.minutes.unwrap_or(default).clamp(1, 24 * 60);
     let length = Duration::from_secs(60 * minutes);
@@ -62,7 +62,7 @@ async fn figures(shared: &Shared, parameters: &FiguresParameters, request: &Page
     let reading = shared.readings.get(&shared.watched, Tables::Orders, depth).await?;
     let listed = roster::listed(&shared.watched.store).await?;
     let now = shared.watched.env.now();
-    let mut rates = Rates { steps: BTreeMap::new(), now: now.as_millis(), length, known_since: None };
+    let mut rates = RateSteps { steps: BTreeMap::new(), now: now.as_millis(), length, known_since: None };
     match &shared.watched.story {
         Some(story) => rates.add_recording(story),
         None => reading.orders.iter().for_each(|state| rates.add_row(state)),
@@ -117,7 +117,7 @@ struct ChartStep {
     times: u32,
 }
 
-struct Rates {
+struct RateSteps {
     steps: BTreeMap<String, [ChartStep; STEPS]>,
     now: u64,
     length: Duration,
@@ -126,7 +126,7 @@ struct Rates {
     known_since: Option<u64>,
 }
 
-impl Rates {
+impl RateSteps {
     fn at(&mut self, source: &str, at: u64) -> Option<&mut ChartStep> {
         let length = self.length.as_millis() as u64;
         let from = self.now.saturating_sub(length);

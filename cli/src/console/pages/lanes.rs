@@ -6,7 +6,7 @@ use axum::{extract::State, response::Response};
 use maud::html;
 
 use super::super::{
-    Shared,
+    ConsoleState,
     frame::{PageFrame, PageRequest, Tab},
     live::MAX_LANES,
     reading::UNITS_PER_SECOND,
@@ -16,7 +16,7 @@ use super::super::{
 const WINDOWS: [(u32, &str); 7] =
     [(10, "10 s"), (30, "30 s"), (60, "1 min"), (300, "5 min"), (900, "15 min"), (3600, "1 h"), (86_400, "1 day")];
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, request: PageRequest) -> Response {
+pub(super) async fn page(State(shared): State<Arc<ConsoleState>>, request: PageRequest) -> Response {
     let is_recorded = shared.watched.story.is_some();
     let default = if is_recorded { 60 } else { 900 };
     let body = html! {

@@ -14,7 +14,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{
             PageRequest, Tab, ago, badge, count, delivery_path, encoded, grouped, order_path, position, read, timed,
         },
@@ -48,14 +48,14 @@ impl Depths {
 }
 
 pub(super) async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(depths): Asked<Depths>,
     request: PageRequest,
 ) -> Response {
     shown(now(&shared, &depths, &request).await, &shared, &request)
 }
 
-async fn now(shared: &Shared, depths: &Depths, request: &PageRequest) -> Shown {
+async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> Shown {
     let reading = shared.readings.get(&shared.watched, Tables::All, depths.depth()).await?;
     let outages = shared.watched.operator.outages().await?;
     let now = shared.watched.env.now();
@@ -280,14 +280,14 @@ impl NowParameters {
 }
 
 pub(super) async fn group(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(selection): Asked<NowParameters>,
     request: PageRequest,
 ) -> Response {
     shown(one_group(&shared, &selection, &request).await, &shared, &request)
 }
 
-async fn one_group(shared: &Shared, selection: &NowParameters, request: &PageRequest) -> Shown {
+async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &PageRequest) -> Shown {
     let Some(kind) = Kind::ALL.into_iter().find(|kind| kind.as_str() == selection.state) else {
         let kinds: Vec<&str> = Kind::ALL.into_iter().map(Kind::as_str).collect();
         return Err(Problem::Malformed(format!(
@@ -395,7 +395,8 @@ mod tests {
         ] {
             reading.overview.order(&row, NOW);
         }
-        let (headline, status) = (headline(&reading, false), summary(&reading.overview, true, true));
+        let headline = headline(&reading, false);
+        let status = summary(&reading.overview, true, true);
         let kinds = Kind::ALL.into_iter().filter(|kind| kind.is_trouble() && *kind != Kind::Leased);
         for kind in kinds {
             assert!(headline.contains(kind.phrase()), "{kind:?}: {headline}");

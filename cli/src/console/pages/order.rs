@@ -19,7 +19,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{PageFrame, PageRequest, Tab, ago, at, badge, delivery_path, encoded, order_path, position, timed},
         plot,
         request::Asked,
@@ -45,14 +45,14 @@ pub(super) struct OrderParameters {
 }
 
 pub(super) async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(parameters): Asked<OrderParameters>,
     request: PageRequest,
 ) -> Response {
     shown(order(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequest) -> Shown {
+async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &PageRequest) -> Shown {
     let entity = key(&parameters.key)?;
     let limit = parameters.settled.unwrap_or(SETTLED).min(1000);
     let timeline = Timeline::read(&shared.watched.operator, &entity, limit).await?;
@@ -82,7 +82,7 @@ async fn order(shared: &Shared, parameters: &OrderParameters, request: &PageRequ
     Ok(PageFrame::new(entity.as_str(), Tab::None).read_at(now).again(shared.again()).around(shared, request, &body))
 }
 
-fn head(shared: &Shared, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
+fn head(shared: &ConsoleState, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
     let inspected = &timeline.inspected;
     let status = timeline.status(now);
     html! {

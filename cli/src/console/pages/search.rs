@@ -12,7 +12,7 @@ use webhook_serializer::protocol::{entity::EntityKey, state::EntityState};
 
 use super::{
     super::{
-        Shared,
+        ConsoleState,
         frame::{PageRequest, Tab, ago, badge, count, encoded, grouped, order_path, position, read},
         reading::{ReadingDepth, Statuses, Tables},
         request::Asked,
@@ -34,14 +34,14 @@ pub(super) struct SearchParameters {
 }
 
 pub(super) async fn page(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<ConsoleState>>,
     Asked(parameters): Asked<SearchParameters>,
     request: PageRequest,
 ) -> Response {
     shown(found(&shared, &parameters, &request).await, &shared, &request)
 }
 
-async fn found(shared: &Shared, parameters: &SearchParameters, request: &PageRequest) -> Shown {
+async fn found(shared: &ConsoleState, parameters: &SearchParameters, request: &PageRequest) -> Shown {
     let wanted = parameters.q.trim();
     // A complete key needs no search.
     if let Ok(entity) = EntityKey::parse(wanted)

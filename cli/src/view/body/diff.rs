@@ -118,7 +118,8 @@ mod tests {
 
     #[test]
     fn diff_hides_personal_data() {
-        let (before, after) = (r#"{"customer":{"email":"a@b.example"}}"#, r#"{"customer":{"email":"c@d.example"}}"#);
+        let before = r#"{"customer":{"email":"a@b.example"}}"#;
+        let after = r#"{"customer":{"email":"c@d.example"}}"#;
         assert_eq!(told(before, after, false), [r#"/customer "[redacted]" "[redacted]""#]);
         assert_eq!(told(before, after, true), [r#"/customer/email "a@b.example" "c@d.example""#]);
     }

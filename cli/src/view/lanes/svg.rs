@@ -57,7 +57,8 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
     let mut runs = 0;
     let mut waiting = 0;
     for span in &lane.spans {
-        let (from, to) = (x(span.from), x(span.to));
+        let from = x(span.from);
+        let to = x(span.to);
         let mut line = |y: f64, colour: &str, wide: f64, dashes: &str| {
             writeln!(
                 svg,

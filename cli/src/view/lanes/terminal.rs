@@ -102,7 +102,8 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
     let mut runs = 0;
     for kind in [LaneSpanKind::Waiting, LaneSpanKind::Retrying, LaneSpanKind::Orphaned, LaneSpanKind::Running] {
         for span in lane.spans.iter().filter(|span| span.kind == kind) {
-            let (from, to) = (column(span.from), column(span.to));
+            let from = column(span.from);
+            let to = column(span.to);
             let (glyph, paint) = match kind {
                 LaneSpanKind::Waiting => ('·', Paint::Dim),
                 LaneSpanKind::Retrying => ('~', Paint::Warn),

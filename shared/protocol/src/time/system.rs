@@ -44,7 +44,8 @@ impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the machine's clocks")]
     fn monotonic(&self) -> Duration {
         let mut passed = self.0.lock().expect("no one panics while holding this");
-        let (instant, wall) = (Instant::now(), SystemTime::now());
+        let instant = Instant::now();
+        let wall = SystemTime::now();
         let by_wall = wall.duration_since(passed.wall).unwrap_or_default();
         let by_instant = instant.saturating_duration_since(passed.instant);
         passed.counted += by_instant.max(by_wall);

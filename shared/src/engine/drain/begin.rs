@@ -81,7 +81,8 @@ pub fn acquire_step(
                 AcquireStep::TakeOver { seen, attempts }
             }
             Some(held) if held.kind == LeaseKind::Exclusive => {
-                let (delay, is_followed) = (follow(held, now), seen.is_followed(now));
+                let delay = follow(held, now);
+                let is_followed = seen.is_followed(now);
                 AcquireStep::Follow { token: seen.token, delay, is_followed, retry_at: seen.retry_at }
             }
             // The drain hands over within moments.

@@ -399,7 +399,8 @@ impl Drain {
             _ => 1,
         };
         let read = self.page.items.len();
-        let (from, to) = (Sequence(self.state.next().0 + read as u64), self.state.tail);
+        let from = Sequence(self.state.next().0 + read as u64);
+        let to = self.state.tail;
         (read < in_front + most && from <= to).then_some((from, to))
     }
 

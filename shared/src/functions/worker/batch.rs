@@ -207,7 +207,9 @@ mod tests {
             let until = |wait: Option<OutageWait>| wait.map(|wait| wait.until.as_millis());
             (merged.token.map(|token| token.0), until(merged.outage), until(merged.outage_besides))
         };
-        let (old, new, plain) = (waiting(7, 90), waiting(8, 50), WakeUp::under(&a, FencingToken(9)));
+        let old = waiting(7, 90);
+        let new = waiting(8, 50);
+        let plain = WakeUp::under(&a, FencingToken(9));
         for all in [[&old, &new, &new], [&new, &old, &old], [&old, &old, &new]] {
             assert_eq!(of(&all), (Some(8), Some(50), None));
         }

@@ -141,7 +141,8 @@ impl WallTime {
     /// last, and 400 years are an era of 146,097 days.
     fn to_civil(self) -> CivilDateTime {
         let days = self.0.div_euclid(DAY) + 719_468;
-        let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+        let era = days.div_euclid(146_097);
+        let day = days.rem_euclid(146_097);
         let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
         let day = day - (365 * year + year / 4 - year / 100);
         let from_march = (5 * day + 2) / 153;
@@ -156,7 +157,8 @@ impl WallTime {
     fn from_civil(civil: CivilDateTime) -> Self {
         let month = i64::from(civil.month());
         let year = i64::from(civil.year()) - i64::from(month <= 2);
-        let (era, year) = (year.div_euclid(400), year.rem_euclid(400));
+        let era = year.div_euclid(400);
+        let year = year.rem_euclid(400);
         let from_march = (month + 9) % 12;
         let day = (153 * from_march + 2) / 5 + i64::from(civil.day()) - 1;
         let days = era * 146_097 + year * 365 + year / 4 - year / 100 + day - 719_468;

@@ -210,7 +210,9 @@ impl Published for PayPal {
         now: Timestamp,
     ) -> Result<Proof, Unverified> {
         let header = |name| request.headers.required(name);
-        let (id, time, signature) = (header(ID)?, header(TIME)?, header(SIGNATURE)?);
+        let id = header(ID)?;
+        let time = header(TIME)?;
+        let signature = header(SIGNATURE)?;
         let at = address(header(CERTIFICATE)?).ok_or_else(|| Unverified::malformed(CERTIFICATE))?;
         if request.headers.get(ALGORITHM).is_some_and(|algorithm| algorithm != "SHA256withRSA") {
             return Err(Unverified::malformed(ALGORITHM));

@@ -120,7 +120,9 @@ impl Published for ShipStationV2 {
         _now: Timestamp,
     ) -> Result<Proof, Unverified> {
         let header = |name| request.headers.required(name);
-        let (id, time, signature) = (header(KEY)?, header(TIME)?, header(SIGNATURE)?);
+        let id = header(KEY)?;
+        let time = header(TIME)?;
+        let signature = header(SIGNATURE)?;
         let signed_at = event_time::parse(time).ok_or_else(|| Unverified::malformed(TIME))?;
         let signature = Encoding::Base64.read(SIGNATURE, signature)?;
         let at = address();

@@ -97,7 +97,9 @@ fn verify(request: Request<'_>, keys: &[SchemeKey]) -> Result<Proof, Unverified>
     let names = names(request.headers);
     let header = |name| request.headers.required(name);
     let malformed = Unverified::malformed;
-    let (id, time, list) = (header(names.id)?, header(names.timestamp)?, header(names.signature)?);
+    let id = header(names.id)?;
+    let time = header(names.timestamp)?;
+    let list = header(names.signature)?;
     if id.trim().is_empty() {
         return Err(malformed(names.id));
     }

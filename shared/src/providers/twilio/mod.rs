@@ -108,7 +108,8 @@ fn fields(body: &[u8]) -> Vec<u8> {
     let mut fields = BTreeMap::<_, BTreeSet<_>>::new();
     for field in body.split(|byte| *byte == b'&') {
         let mut parts = field.splitn(2, |byte| *byte == b'=').map(decoded);
-        let (name, value) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let name = parts.next().unwrap_or_default();
+        let value = parts.next().unwrap_or_default();
         fields.entry(name).or_default().insert(value);
     }
     let values = fields.iter().flat_map(|(name, values)| values.iter().map(move |value| [&name[..], value].concat()));

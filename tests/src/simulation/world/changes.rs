@@ -75,7 +75,8 @@ impl<'a> RowChange<'a> {
         let Self { old, was, row, .. } = self;
         let was_without = |name| was.is_some_and(|was| was.get(name).is_none());
         let was_with = |name| was.is_some_and(|was| was.get(name).is_some());
-        let (is_held, was_held) = (self.holder.is_some(), old.holder.is_some());
+        let is_held = self.holder.is_some();
+        let was_held = old.holder.is_some();
         let has_other_holder = is_held && self.holder != old.holder.as_deref();
         match () {
             () if self.is_restored => "raised",

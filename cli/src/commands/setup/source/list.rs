@@ -17,7 +17,7 @@ use super::{
 };
 
 #[derive(Debug, Args)]
-pub(super) struct List {
+pub(super) struct SourceListArguments {
     /// Print one JSON object per source
     #[arg(long)]
     json: bool,
@@ -25,7 +25,7 @@ pub(super) struct List {
     whereabouts: DocumentLocation,
 }
 
-impl List {
+impl SourceListArguments {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let place = self.whereabouts.place().await?;
         let (_, sources) = sources(&place).await?;

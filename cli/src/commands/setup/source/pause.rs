@@ -30,7 +30,7 @@ pub(super) struct Pause {
                   once the functions have read the document. To find these orders, it reads the whole table of \
                   deliveries. Without these options, workers continue within a quarter of an hour."
 )]
-pub(super) struct Resume {
+pub(super) struct ResumeArguments {
     #[command(flatten)]
     of: PauseOptions,
 }
@@ -66,7 +66,7 @@ impl Pause {
     }
 }
 
-impl Resume {
+impl ResumeArguments {
     pub(super) async fn run(self) -> Result<ExitCode> {
         let words = [soon()];
         if !self.of.write(false, ("resumed", "is no longer paused in"), &words).await? {

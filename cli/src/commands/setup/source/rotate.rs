@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::{
-    document::{DocumentPlace, Text},
+    document::{DocumentPlace, DocumentText},
     output::{self, command_line},
 };
 use webhook_serializer::{
@@ -50,7 +50,7 @@ impl Rotate {
         let name = self.name.as_str();
         let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
         let field = known_by(source)?;
-        let held = Text::parse(&found.text)?.texts(name, field);
+        let held = DocumentText::parse(&found.text)?.texts(name, field);
         if self.finish {
             self.finish(&place, source, field, &held).await
         } else {
