@@ -293,6 +293,22 @@ fn verify_checks_token_in_url_and_lists_no_signed_parts() {
     assert!(complained(&nothing).contains("identifies it: ?token=a%20b"), "{nothing:?}");
 }
 
+/// Promise: `verify` lists only what the signature covers, also if it covers some fields of the body.
+#[test]
+fn verify_lists_signed_fields_of_a_body_that_is_signed_in_part() {
+    // The key, the item and its signature are from the tests of Adyen's library for Python.
+    let key = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
+    let item = json!({
+        "pspReference": "7914073381342284", "merchantReference": "TestPayment-1407325143704",
+        "merchantAccountCode": "TestMerchant", "amount": { "currency": "EUR", "value": 1130 },
+        "eventCode": "AUTHORISATION", "success": "true", "eventDate": "2019-05-06T17:15:34.121+02:00",
+        "additionalData": { "hmacSignature": "coqCmt/IZ4E3CzPvMY8zTjQVL5hYJUiBRg8UU+iCWo0=" },
+    });
+    let body = json!({ "live": "false", "notificationItems": [{ "NotificationRequestItem": item }] }).to_string();
+    let (said, code) = verified("adyen", key, &[], &[], body.as_bytes());
+    assert_eq!((&said["signed"], code), (&json!(["topic", "id"]), Some(0)), "{said}");
+}
+
 #[test]
 fn verify_reads_token_and_order_of_unsigned_request() {
     let form = "content-type: application/x-www-form-urlencoded".to_owned();

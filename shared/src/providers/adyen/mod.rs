@@ -7,11 +7,12 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Encoding, HashName, Proof, Provider, Request, Secret, Unverified,
+    DeliveryId, Described, Encoding, HashName, Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     json::pointer,
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
+    tables,
 };
 
 #[derive(Debug)]
@@ -40,8 +41,20 @@ fn field<'a>(item: &'a RawValue, name: &str) -> Option<Cow<'a, str>> {
     pointer(item.get().as_bytes(), &format!("/NotificationRequestItem/{name}"))
 }
 
-fn signed(item: &RawValue) -> String {
-    SIGNED.map(|name| field(item, name).unwrap_or_default()).join(":")
+/// The report's name. It may have colons.
+const REPORT: &str = "REPORT_AVAILABLE";
+
+/// Returns what is signed. `None` if a colon in a field could be moved to the field beside it, so that another item had
+/// the same signature. The shop chooses the merchant's reference; it may have colons, because no field beside it has one.
+fn signed(item: &RawValue) -> Option<String> {
+    let values = SIGNED.map(|name| field(item, name).unwrap_or_default());
+    let may_have_colons = |name: &str| match name {
+        "merchantReference" => true,
+        "pspReference" => values[6] == REPORT,
+        _ => false,
+    };
+    let is_clear = SIGNED.iter().zip(&values).all(|(name, value)| may_have_colons(name) || !value.contains(':'));
+    is_clear.then(|| values.join(":"))
 }
 
 fn key(secret: &Secret) -> Option<HmacKey> {
@@ -149,9 +162,20 @@ impl Provider for Adyen {
             let signature = signature.ok_or(Unverified::NotInBody(SIGNATURE))?;
             let claimed = Encoding::Base64.read(SIGNATURE, &signature)?;
             let keys = secrets.iter().filter_map(key);
-            signature::check(HashName::Sha256, keys, &[signed(item).as_bytes()], &[claimed])?;
+            let signed = signed(item).ok_or(Unverified::Mismatch)?;
+            signature::check(HashName::Sha256, keys, &[signed.as_bytes()], &[claimed])?;
         }
         Ok(Proof::DELIVERY)
+    }
+
+    /// Describes a request. Adyen sends one item. If there are several, the second one's reference is part of the id,
+    /// because lists may begin alike.
+    fn describe(&self, request: Request<'_>) -> Described {
+        let mut described = tables::describe(&READS, request);
+        if let Some(second) = pointer(request.body, "/notificationItems/1/NotificationRequestItem/pspReference") {
+            described.delivery_id = DeliveryId::new(&format!("{}/{second}", described.delivery_id));
+        }
+        described
     }
 
     fn reads(&self) -> Option<&Reads> {
@@ -162,7 +186,7 @@ impl Provider for Adyen {
         let key = key(secret)?;
         let mut text = String::from_utf8(body.to_vec()).ok()?;
         for item in serde_json::from_slice::<Notification<'_>>(body).ok()?.items {
-            let signature = HashName::Sha256.hmac(&key, &[signed(item).as_bytes()]);
+            let signature = HashName::Sha256.hmac(&key, &[signed(item)?.as_bytes()]);
             text = text.replace(&*field(item, "additionalData/hmacSignature")?, &Encoding::Base64.encode(&signature));
         }
         Some(text.into_bytes())
@@ -222,6 +246,50 @@ pub(super) mod tests {
         }
         assert_eq!(verify(std::slice::from_ref(&good), &[]), Err(Unverified::Mismatch));
         assert_eq!(verify(&[good], &["44782D"]), Err(Unverified::Mismatch));
+    }
+
+    /// Promise: an Adyen item whose colons were moved to another field is refused.
+    #[test]
+    fn colon_moved_to_another_field_is_refused() {
+        let signed = |text: &str| {
+            let secret = Secret::new(KEY);
+            Encoding::Base64.encode(&HashName::Sha256.hmac(&key(&secret).unwrap(), &[text.as_bytes()]))
+        };
+        let verify = |text: &str, fields: [&str; 8]| {
+            let [psp, original, account, reference, value, currency, event, success] = fields;
+            let item = format!(
+                r#"{{"NotificationRequestItem":{{"pspReference":"{psp}","originalReference":"{original}","merchantReference":"{reference}","merchantAccountCode":"{account}","amount":{{"currency":"{currency}","value":{value}}},"eventCode":"{event}","success":"{success}","additionalData":{{"hmacSignature":"{}"}}}}}}"#,
+                signed(text)
+            );
+            verify(&[item], &[KEY])
+        };
+        let text = "PA::Shop:x:y:7500:SEK:AUTHORISATION:true";
+        let genuine = ["PA", "", "Shop", "x:y", "7500", "SEK", "AUTHORISATION", "true"];
+        assert_eq!(verify(text, genuine), Ok(Verified::Delivery));
+        for moved in [
+            ["PA:", "Shop", "x", "y", "7500", "SEK", "AUTHORISATION", "true"],
+            ["PA", ":Shop", "x", "y", "7500", "SEK", "AUTHORISATION", "true"],
+            ["PA", "", "Shop:x", "y", "7500", "SEK", "AUTHORISATION", "true"],
+        ] {
+            assert_eq!(verify(text, moved), Err(Unverified::Mismatch), "{moved:?}");
+        }
+        let other_amount = ["PA", "", "Shop", "x", "1", "7500:SEK", "AUTHORISATION", "true"];
+        assert_eq!(verify("PA::Shop:x:1:7500:SEK:AUTHORISATION:true", other_amount), Err(Unverified::Mismatch));
+        // A report's reference is its file's name, with a time.
+        let report = ["report_10:00.csv", "", "Shop", "", "0", "EUR", REPORT, "true"];
+        assert_eq!(verify("report_10:00.csv::Shop::0:EUR:REPORT_AVAILABLE:true", report), Ok(Verified::Delivery));
+    }
+
+    #[test]
+    fn second_item_tells_lists_with_equal_first_items_apart() {
+        let id = |second: &str| {
+            let item = |psp: &str| {
+                format!(r#"{{"NotificationRequestItem":{{"pspReference":"{psp}","eventCode":"CAPTURE"}}}}"#)
+            };
+            let body = format!(r#"{{"notificationItems":[{},{}]}}"#, item("P1"), item(second));
+            tests::describe(&Adyen, &[], &body).delivery_id
+        };
+        assert_ne!(id("P2"), id("P3"));
     }
 
     #[test]

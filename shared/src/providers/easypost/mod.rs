@@ -11,10 +11,15 @@ use super::{
     facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
-    signature::HmacKey,
+    signature::{self, HmacKey},
 };
 
-pub(super) static EASYPOST: Preset = Preset { signing: SIGNING, reads: READS, key, ..Preset::PLAIN };
+pub(super) static EASYPOST: Preset = Preset { signing: SIGNING, reads: READS, key, objection, ..Preset::PLAIN };
+
+fn objection(secret: &Secret) -> Option<&'static str> {
+    let reason = "it is an API key; use the `webhook_secret` that you chose";
+    signature::objection(secret, &["EZAK", "EZTK"], reason)
+}
 
 const SIGNING: Signing = Signing {
     header: Cow::Borrowed("X-Hmac-Signature"),

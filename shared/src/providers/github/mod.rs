@@ -4,13 +4,14 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Encoding, Request, Signing,
+    Encoding, Request, Secret, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
+    signature,
 };
 
-pub(super) static GITHUB: Preset = Preset { signing: SIGNING, reads: READS, is_ping, ..Preset::PLAIN };
+pub(super) static GITHUB: Preset = Preset { signing: SIGNING, reads: READS, objection, is_ping, ..Preset::PLAIN };
 
 const SIGNING: Signing = Signing {
     header: Cow::Borrowed("X-Hub-Signature-256"),
@@ -20,6 +21,11 @@ const SIGNING: Signing = Signing {
 };
 
 const EVENT: &str = "x-github-event";
+
+fn objection(secret: &Secret) -> Option<&'static str> {
+    let reason = "it is an access token; use the secret that you chose for the webhook";
+    signature::objection(secret, &["ghp_", "gho_", "ghs_", "github_pat_"], reason)
+}
 
 fn is_ping(request: Request<'_>) -> bool {
     request.headers.first(EVENT) == Some("ping")

@@ -4,13 +4,19 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Encoding, Signing,
+    Encoding, Secret, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
+    signature,
 };
 
-pub(super) static RAZORPAY: Preset = Preset { signing: SIGNING, reads: READS, ..Preset::PLAIN };
+pub(super) static RAZORPAY: Preset = Preset { signing: SIGNING, reads: READS, objection, ..Preset::PLAIN };
+
+fn objection(secret: &Secret) -> Option<&'static str> {
+    let reason = "it is the id of an API key; use the secret that you chose for the webhook";
+    signature::objection(secret, &["rzp_live_", "rzp_test_"], reason)
+}
 
 const SIGNING: Signing =
     Signing { header: Cow::Borrowed("X-Razorpay-Signature"), encoding: Encoding::Hex, ..Signing::BODY };

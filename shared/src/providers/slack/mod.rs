@@ -74,6 +74,8 @@ const READS: Reads = Reads {
     lines: LINES,
     horizon: Some(Duration::from_secs(24 * 3600 + 360)),
     posted_challenge: Some("/challenge"),
+    // Slack shows the body of an answer to a slash command, and takes other JSON for a failure.
+    answer: Some(""),
     ..Reads::DEFAULT
 };
 
@@ -89,8 +91,8 @@ const FACTS: Facts = Facts {
     switches_off: "more than 95 % of the attempts within an hour fail, for apps with at least 1,000 events an hour",
     checks: "when the URL is saved (`url_verification`)",
     care: "Three retries come within 6 minutes; with *Delayed Events*, more come hourly for a day. An edited message is a new \
-           event, and names what it was. Slash commands are forms: their topic is the command. Slack shows the answer's \
-           body to the user, and waits 3 s for it.",
+           event, and names what it was. Slash commands are forms: their topic is the command. The answer is empty, \
+           because Slack shows its body to the user. Buttons and modals (`payload=…`) are parked: give them another URL.",
     sources: &[
         "https://docs.slack.dev/authentication/verifying-requests-from-slack/",
         "https://docs.slack.dev/apis/events-api/",

@@ -10,7 +10,7 @@ use super::{
     Headers, Part, Proof, Provider, Request, Secret, Signing, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{EntityKind, Example, Rule, RuleLine},
-    signature::HmacKey,
+    signature::{self, HmacKey},
 };
 use crate::time::Timestamp;
 
@@ -29,8 +29,22 @@ const SIGNATURE: &str = "x-square-hmacsha256-signature";
 const LINES: &[RuleLine] = &[
     RuleLine { families: &["order", "order.fulfillment"], places: &["/data/id"], kind: EntityKind::Named("order") },
     RuleLine { families: &["payment"], places: &["/data/object/payment/order_id"], kind: EntityKind::Named("order") },
-    RuleLine { families: &["refund"], places: &["/data/object/refund/order_id"], kind: EntityKind::Named("order") },
+    RuleLine {
+        families: &["refund", "terminal.refund"],
+        places: &["/data/object/refund/order_id"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
+        families: &["terminal.checkout"],
+        places: &["/data/object/checkout/order_id"],
+        kind: EntityKind::Named("order"),
+    },
     RuleLine { families: &["invoice"], places: &["/data/object/invoice/order_id"], kind: EntityKind::Named("order") },
+    RuleLine {
+        families: &["refund", "terminal.refund"],
+        places: &["/data/object/refund/payment_id"],
+        kind: EntityKind::Named("payment"),
+    },
     RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::Family },
 ];
 
@@ -50,6 +64,18 @@ pub(super) const RULE: Rule = Rule {
         ),
         Example::new(
             r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1","order_id":"o7"}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1"}}}}"#,
+            "payment/p1",
+        ),
+        Example::new(
+            r#"{"type":"terminal.refund.updated","data":{"type":"refund","id":"t1","object":{"refund":{"id":"t1","payment_id":"p1","order_id":"o7"}}}}"#,
+            "order/o7",
+        ),
+        Example::new(
+            r#"{"type":"terminal.checkout.updated","data":{"type":"checkout","id":"t2","object":{"checkout":{"id":"t2","order_id":"o7"}}}}"#,
             "order/o7",
         ),
         Example::new(
@@ -107,6 +133,11 @@ impl Square {
 }
 
 impl Provider for Square {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        let reason = "it is an access token, or an application's id or secret; use the subscription's signature key";
+        signature::objection(secret, &["EAAA", "sq0csp-", "sq0atp-", "sq0idp-"], reason)
+    }
+
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         self.signing().verify(request, secrets.iter().filter_map(|secret| self.key(secret)))
     }

@@ -38,6 +38,25 @@ fn documented_entity_examples_agree_with_code() {
     }
 }
 
+#[test]
+fn credential_of_another_kind_is_refused() {
+    let rest_key = "cs_0123456789abcdef0123456789abcdef01234567";
+    for (name, credential, secret) in [
+        ("woocommerce", rest_key, "cs_of my own"),
+        ("razorpay", "rzp_live_0123456789", "0123456789"),
+        ("github", "ghp_0123456789", "0123456789"),
+        ("square", "EAAA0123456789", "0123456789"),
+        ("twilio", "AC0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef"),
+        ("easypost", "EZAK0123456789", "0123456789"),
+        ("stripe", "sk_live_0123456789", "whsec_0123456789"),
+        ("shopify", "shpat_0123456789", "0123456789"),
+    ] {
+        let objection = |secret| by_name(name).unwrap().objection(&Secret::new(secret));
+        assert!(objection(credential).is_some_and(|reason| reason.contains("; ")), "{name}");
+        assert_eq!(objection(secret), None, "{name}");
+    }
+}
+
 fn is_parameter(place: &str) -> bool {
     (place.starts_with("{form:") || place.starts_with("{query:")) && place.ends_with('}')
 }

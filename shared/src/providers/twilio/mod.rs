@@ -71,7 +71,7 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none. The answer is the empty TwiML `<Response/>`, which does nothing",
-    care: "The source needs `url`: what you give Twilio, without the query. Twilio repeats only failed connections, within \
+    care: "The source needs `url`: what you give Twilio, without the query. Let Twilio call it by POST: a GET gets 405, and is not repeated. Twilio repeats only failed connections, within \
            15 s. Events have no time, and `sent` may come after `delivered`. Twilio knows no order: write it into the \
            callback's URL, `?order=7`, and use `entity = \"{source}/order/{query:order}\"`. The idempotency token is from a \
            secondary source.",
@@ -88,13 +88,18 @@ impl Twilio {
         HmacKey::of(secret).filter(|_| !self.url.is_empty())
     }
 
-    /// Returns the URL without and with its scheme's port. Twilio signs either.
+    /// Returns the URL without and with its port, or its scheme's. Twilio signs either, and leaves out user and password.
     fn urls(&self, query: &str) -> [String; 2] {
         let base = self.url.split(['?', '#']).next().unwrap_or_default();
-        let port = if base.starts_with("https:") { ":443" } else { ":80" };
+        let usual = if base.starts_with("https:") { ":443" } else { ":80" };
         let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
         let at = rest.find('/').unwrap_or(rest.len());
-        let host = rest[..at].trim_end_matches(port);
+        let authority = rest[..at].rsplit('@').next().unwrap_or_default();
+        let is_port = |at: &usize| authority[at + 1..].bytes().all(|byte| byte.is_ascii_digit());
+        let (host, port) = match authority.rfind(':').filter(is_port) {
+            Some(colon) => authority.split_at(colon),
+            None => (authority, usual),
+        };
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
         ["", port].map(|port| format!("{scheme}://{host}{port}{}{query}", &rest[at..]))
     }
@@ -117,6 +122,10 @@ fn fields(body: &[u8]) -> Vec<u8> {
 }
 
 impl Provider for Twilio {
+    fn objection(&self, secret: &Secret) -> Option<&'static str> {
+        signature::objection(secret, &["AC", "SK"], "it is the SID of an account or key; use the account's auth token")
+    }
+
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let claimed = [Encoding::Base64.read(SIGNATURE, request.headers.required(SIGNATURE)?)?];
         let fields = match describe::parameter(request, BODY_HASH) {
@@ -203,6 +212,26 @@ pub(super) mod tests {
         }
         let emptied = verify("https://mycompany.com/myapp.php", &hashed, "", "a9nBmqA0ju/hNViExpshrM61xv4=");
         assert_eq!(emptied, Err(Unverified::Mismatch), "the body's hash counts for any body");
+    }
+
+    /// Twilio leaves user and password out, and perhaps the port: <https://www.twilio.com/docs/usage/webhooks/webhooks-security>.
+    #[test]
+    fn url_with_user_or_port_is_verified_without_them() {
+        let signed = |url: &str| {
+            let key = HmacKey::of(&Secret::new("12345")).unwrap();
+            Encoding::Base64.encode(&HashName::Sha1.hmac(&key, &[url.as_bytes(), b"a1"]))
+        };
+        let verify = |url: &str, signed_url: &str| verify(url, "", "a=1", &signed(signed_url));
+        for (url, signed_url) in [
+            ("https://h.example:8443/t", "https://h.example/t"),
+            ("https://h.example:8443/t", "https://h.example:8443/t"),
+            ("https://user:pass@h.example/t", "https://h.example/t"),
+            ("https://user:pass@h.example:8443", "https://h.example:8443"),
+            ("http://[::1]/t", "http://[::1]:80/t"),
+        ] {
+            assert_eq!(verify(url, signed_url), Ok(Verified::Delivery), "{url}");
+        }
+        assert_eq!(verify("https://h.example:8443/t", "https://h.example:443/t"), Err(Unverified::Mismatch));
     }
 
     #[test]
