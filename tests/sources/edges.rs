@@ -31,6 +31,17 @@ fn unreadable_header_counts_as_missing() {
     assert_ne!(id("{\"amount\":10}"), id("{\"amount\":20}"));
 }
 
+/// GitHub sends such forms unless another content type is chosen.
+#[test]
+fn form_with_json_in_a_field_is_explained() {
+    let why = |body: &str| {
+        let form = ("content-type", "application/x-www-form-urlencoded");
+        received([("x-topic", "paid"), ("x-id", "1"), form], body).unrouted.expect("a reason")
+    };
+    assert!(why("payload=%7B%22id%22%3A7%7D").ends_with("let the sender send application/json"));
+    assert!(why("payload=7").ends_with("`{form:NAME}` reads a field of it"));
+}
+
 #[test]
 fn empty_handler_is_refused() {
     let document = "[sources.a]\nprovider = 'shopify'\nsecrets = ['a-test-secret-0123456789']\nhandler = ' '\n";

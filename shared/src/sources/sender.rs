@@ -228,7 +228,13 @@ fn unreadable(request: Request<'_>, reason: String) -> String {
     let is_form =
         |value: &str| value.trim_start().to_ascii_lowercase().starts_with("application/x-www-form-urlencoded");
     if request.headers.get("content-type").is_some_and(is_form) {
-        return format!("{reason}; the body is a form, and `{{form:NAME}}` reads a field of it");
+        let is_json = providers::parameter(request, "form:payload").is_some_and(|text| text.starts_with('{'));
+        return match is_json {
+            true => {
+                format!("{reason}; its JSON is in the form's field `payload`: let the sender send application/json")
+            }
+            false => format!("{reason}; the body is a form, and `{{form:NAME}}` reads a field of it"),
+        };
     }
     providers::unreadable(request.body).unwrap_or_else(|| match providers::has_lone_surrogate(request.body) {
         true => {
