@@ -63,7 +63,8 @@ impl Envelope {
 mod tests {
     use super::*;
 
-    const WITH_HEADERS: Envelope = Envelope { body: "/detail/payload", headers: Some("/detail/metadata"), ..Envelope::EVENTBRIDGE };
+    const WITH_HEADERS: Envelope =
+        Envelope { body: "/detail/payload", headers: Some("/detail/metadata"), ..Envelope::EVENTBRIDGE };
 
     #[test]
     fn envelope_is_opened_and_bare_event_is_kept() {

@@ -54,7 +54,10 @@ mod tests {
         for document in ["sources.toml", "queues/sources.toml"] {
             used.extend(providers_of_equal_sources(&std::fs::read_to_string(events.join(document)).unwrap()));
         }
-        assert!(NAMES.iter().all(|name| used.iter().any(|one| one == name)), "a provider has no sample source: {used:?}");
+        assert!(
+            NAMES.iter().all(|name| used.iter().any(|one| one == name)),
+            "a provider has no sample source: {used:?}"
+        );
     }
 
     /// Asserts that a worker reads the document as ingest does. Returns the sources' providers.

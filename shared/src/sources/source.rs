@@ -50,7 +50,7 @@ document_table! {
         /// `secrets`, `webhook_id`, `client_id`, `tolerance`, `url` and `on_outage`.
         #[field(
             Text(QUEUE),
-            means("webhooks of its own"),
+            means_unless("webhooks of its own", provider = "amazon-sp-api" | "commercetools"),
             example("arn:aws:sqs:eu-central-1:123456789012:orders"),
             needs(provider = "generic", generic = toml r#"{ topic = "/type", entity = "/order/id" }"#)
         )]

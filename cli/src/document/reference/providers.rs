@@ -3,8 +3,8 @@
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{
-    self, EntityKind, Envelope, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, ShopOrder, SignedParts,
-    Signing,
+    self, EntityKind, Envelope, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, ShopOrder,
+    SignedParts, Signing,
 };
 
 pub fn providers() -> String {

@@ -69,7 +69,7 @@ fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String
         }
     }
     for other in &table.fields {
-        if let Absent::RequiredBy(by, needed) = other.absent
+        if let Absent::RequiredBy(by, needed) | Absent::MeansUnless(_, by, needed) = other.absent
             && values.get(by).is_some_and(|value| needed.contains(value))
         {
             values.entry(other.name).or_insert(other.example);

@@ -77,10 +77,9 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Milliseconds),
-    care: "Let AWS account `437568002678` call `sqs:SendMessage` and `sqs:GetQueueAttributes` on the queue, and name the \
-           queue in `createDestination`. A notification without a buyer's data names the order: fetch the rest. \
-           `TRANSACTION_UPDATE` lists related ids in no documented order, and other types name no order: park them, or \
-           leave them out with `topics` (read on 2026-11-29).",
+    care: "Use a standard queue. Let the AWS account that Amazon's guide names, `437568002678`, call `sqs:SendMessage` \
+           and `sqs:GetQueueAttributes` on it, and name the queue in `createDestination`. A notification summarizes the order: fetch the rest. Other types than those \
+           above name no order at a fixed place, and are parked: leave them out with `topics` (read on 2026-11-29).",
     sources: &[
         "https://developer-docs.amazon.com/sp-api/docs/set-up-notifications-with-amazon-sqs",
         "https://developer-docs.amazon.com/sp-api/docs/notifications-api-v1-use-case-guide",

@@ -35,7 +35,7 @@ pub(super) const RULE: Rule = Rule {
 };
 
 /// The locations of a notification's fields. A Change has no id. The version that a deletion names is the last one seen,
-/// so only the topic tells it from an update to that version.
+/// so only the topic distinguishes it from an update to that version.
 const READS: Reads = Reads {
     inlet: Inlet::Queue(&[Envelope::EVENTBRIDGE, Envelope::CLOUDEVENTS]),
     delivery_id: &[IdPart::Topic, IdPart::Maybe(&["/resource/id"]), IdPart::At(&["/id", "/version"])],
@@ -84,7 +84,8 @@ pub(super) mod tests {
     #[test]
     fn deletion_is_no_repeat_of_the_update_to_its_version() {
         let id = |topic: &str| {
-            let body = format!(r#"{{"notificationType":"{topic}","resource":{{"typeId":"order","id":"o7"}},"version":3}}"#);
+            let body =
+                format!(r#"{{"notificationType":"{topic}","resource":{{"typeId":"order","id":"o7"}},"version":3}}"#);
             tests::describe(&COMMERCETOOLS, &[], &body).delivery_id
         };
         assert_eq!(id("ResourceUpdated").as_str(), "ResourceUpdated/o7/3");
@@ -96,8 +97,14 @@ pub(super) mod tests {
     fn message_about_a_customer_has_the_customer_as_entity() {
         let body = r#"{"notificationType":"Message","projectKey":"p","id":"m1","version":1,"sequenceNumber":2,"resource":{"typeId":"customer","id":"c1"},"resourceVersion":2,"resourceUserProvidedIdentifiers":{},"type":"CustomerLastNameSet","lastName":"Doe","createdAt":"2022-10-25T13:30:09.760Z","lastModifiedAt":"2022-10-25T13:30:09.760Z"}"#;
         let described = tests::describe(&COMMERCETOOLS, &[], body);
-        assert_eq!((described.topic.as_str(), described.entity.as_deref()), ("CustomerLastNameSet", Some("customer/c1")));
-        assert_eq!((described.delivery_id.as_str(), described.account.as_deref()), ("CustomerLastNameSet/c1/m1", Some("p")));
+        assert_eq!(
+            (described.topic.as_str(), described.entity.as_deref()),
+            ("CustomerLastNameSet", Some("customer/c1"))
+        );
+        assert_eq!(
+            (described.delivery_id.as_str(), described.account.as_deref()),
+            ("CustomerLastNameSet/c1/m1", Some("p"))
+        );
         assert_eq!(described.event_time, Some(Timestamp::from_millis(1_666_704_609_760)));
     }
 }
