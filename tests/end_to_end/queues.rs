@@ -312,7 +312,7 @@ async fn event_of_eventbridge_is_applied_as_the_page_says() {
 
 /// Returns the message of a sample in `events/queues/`.
 fn sample(name: &str) -> Value {
-    let event: Value = serde_json::from_str(&tests::tree::read(&format!("events/queues/{name}.json"))).expect("JSON");
+    let event: Value = serde_json::from_str(&tests::tree::read(format!("events/queues/{name}.json"))).expect("JSON");
     event["Records"][0].clone()
 }
 
@@ -328,7 +328,7 @@ async fn webhook_by_eventbridge_is_a_repeat_of_the_one_by_http() {
         [("shopify-orders-paid", "shopify/order/450789469"), ("stripe-charge-refunded", "stripe/order/450789469")]
     {
         let mut world = TestWorld::new().with_sources(samples::SOURCES);
-        let event = tests::tree::read(&format!("events/{name}.json"));
+        let event = tests::tree::read(format!("events/{name}.json"));
         let webhook = samples::webhook(&event, &world.sources(), world.env.now()).expect("a sample");
         let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
         assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200, "{name}");
