@@ -1,6 +1,7 @@
 //! Sources whose deliveries come by a queue: what Lambda hands over, what stays in the queue, and in which order.
 
 use serde_json::{Value, json};
+use serializer::local::samples;
 use tests::prelude::*;
 use webhook_serializer::{functions::ingest::ForeignRecords, telemetry::IngestRefusal};
 
@@ -308,6 +309,84 @@ async fn event_of_eventbridge_is_applied_as_the_page_says() {
     let happened = Some(Timestamp::from_secs(1_545_082_649));
     let expected = ["order.updated", "refund.created"].map(|topic| (topic.into(), "shop/order/7".into(), happened));
     assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+/// Returns the message of a sample in `events/queues/`.
+fn sample(name: &str) -> Value {
+    let event: Value = serde_json::from_str(&tests::tree::read(format!("events/queues/{name}.json"))).expect("JSON");
+    event["Records"][0].clone()
+}
+
+fn queue_sources() -> String {
+    tests::tree::read("events/queues/sources.toml")
+}
+
+/// Promise: a webhook of Shopify or Stripe that comes by EventBridge is a repeat of the one that came by HTTP, and its
+/// handler gets the same body.
+#[tokio::test(start_paused = true)]
+async fn webhook_by_eventbridge_is_a_repeat_of_the_one_by_http() {
+    for (name, order) in
+        [("shopify-orders-paid", "shopify/order/450789469"), ("stripe-charge-refunded", "stripe/order/450789469")]
+    {
+        let mut world = TestWorld::new().with_sources(samples::SOURCES);
+        let event = tests::tree::read(format!("events/{name}.json"));
+        let webhook = samples::webhook(&event, &world.sources(), world.env.now()).expect("a sample");
+        let ingest = Ingest::new(world.sources(), world.inbox(), world.env.clone());
+        assert_eq!(ingest.answer(&request(&webhook)).await.status_code, 200, "{name}");
+        work(&world).await;
+        world = world.with_sources(&queue_sources());
+        assert_eq!(failed_ids(&world, &[sample(name)]).await, [""; 0], "{name}");
+        work(&world).await;
+        use Settlement::{Applied, Repeat};
+        assert_eq!(world.settlements(order).await, [Applied, Repeat], "{name}");
+
+        let only_by_queue = TestWorld::new().with_sources(&queue_sources());
+        assert_eq!(failed_ids(&only_by_queue, &[sample(name)]).await, [""; 0], "{name}");
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let note = seen.clone();
+        let handler = answering(move |delivery: &Delivery, _| {
+            let body: Value = serde_json::from_slice(delivery.body()).expect("JSON");
+            note.lock().unwrap().push((delivery.topic().to_owned(), body));
+            Outcome::Done
+        });
+        only_by_queue.work(&[only_by_queue.drainer(handler)]).await;
+        let body: Value = serde_json::from_slice(&webhook.body).expect("JSON");
+        assert_eq!(*seen.lock().unwrap(), [(webhook.incoming.topic.clone(), body)], "{name}");
+    }
+}
+
+/// Promise: a message that its preset cannot read is parked, and none is lost.
+#[tokio::test(start_paused = true)]
+async fn message_that_a_preset_cannot_read_is_parked() {
+    for (name, order) in [
+        ("amazon-sp-api-order-change", "amazon-sp-api/order/903-8868176-2219830"),
+        ("commercetools-eventbridge", "commercetools/order/7c2b1f0e-59a4-4d0c-9a55-0b6f0c5a7d11"),
+        ("shopify-orders-paid", "shopify/order/450789469"),
+        ("stripe-charge-refunded", "stripe/order/450789469"),
+    ] {
+        let world = TestWorld::new().with_sources(&queue_sources());
+        let readable = sample(name);
+        let with_body = |id: &str, body: &str| {
+            let mut record = readable.clone();
+            record["messageId"] = id.into();
+            record["body"] = body.into();
+            record
+        };
+        let broken = [
+            ("a", "no JSON"),
+            ("b", "{}"),
+            ("c", r#"{"detail-type":"a","detail":7}"#),
+            ("d", r#"{"detail-type":"a"}"#),
+        ];
+        let mut batch = broken.map(|(id, body)| with_body(id, body)).to_vec();
+        batch.push(readable.clone());
+        assert_eq!(failed_ids(&world, &batch).await, [""; 0], "{name}");
+        work(&world).await;
+        assert_eq!(world.settlements(order).await, [Settlement::Applied], "{name}");
+        let source = order.split('/').next().expect("a source");
+        let parked = world.operator().parked(&key(&format!("{source}/unrouted"))).await.expect("memory answers");
+        assert_eq!(parked.len(), broken.len(), "{name}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn each_providers_default_entity_rule_causes_no_warning() {
         let mut with_examples = 0;
-        for name in providers::NAMES {
+        for name in providers::webhook_senders() {
             let Some(rule) = providers::rule_of(name) else { continue };
             let url = if rule.facts.signed.url { "url = 'https://example.com/'" } else { "" };
             let warned = advice(name, url).into_iter().find(|advice| advice.weight == Weight::Warning);

@@ -179,4 +179,23 @@ mod tests {
         let event = samples::readdressed(samples::of_provider("shopify")[0].1, "elsewhere").unwrap();
         assert_eq!(super::routes(&event, &sources, Timestamp::from_millis(0)).unwrap().len(), sources.iter().count());
     }
+
+    /// Promise: `check --event` routes an SQS event of each preset that reads a queue.
+    #[test]
+    fn each_message_sample_has_a_route() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../events/queues");
+        let document = std::fs::read_to_string(folder.join("sources.toml")).unwrap();
+        let sources = Sources::parse(&document).unwrap();
+        let mut routed = std::collections::BTreeSet::new();
+        for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+            if file.extension().is_some_and(|kind| kind == "json") {
+                let event = std::fs::read_to_string(&file).unwrap();
+                let routes = super::routes(&event, &sources, Timestamp::from_millis(0)).unwrap();
+                let [Route { source, does: "takes it", why, .. }] = routes.as_slice() else { panic!("{routes:?}") };
+                assert!(why.contains("order/"), "{}: {why}", file.display());
+                routed.insert(source.clone());
+            }
+        }
+        assert_eq!(routed.len(), 4, "{routed:?}");
+    }
 }

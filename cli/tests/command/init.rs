@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
-use webhook_serializer::providers::NAMES;
+use webhook_serializer::providers::webhook_senders;
 
 use crate::running::{LocalProcess, complained, file, folder, printed, ran, serializer};
 
@@ -129,7 +129,7 @@ fn procfile_starts_the_command_as_its_package_does() {
 /// Promise: what `serializer init` writes is valid and runs at once; each sample gets the key that its comment names.
 #[test]
 fn written_files_work_for_each_provider() {
-    for (number, provider) in NAMES.into_iter().enumerate() {
+    for (number, provider) in webhook_senders().enumerate() {
         let language = ["typescript", "python"][number % 2];
         let written = WrittenProject::with(&[provider], &["--language", language]);
         written.works();
@@ -171,8 +171,16 @@ fn relay_is_written_if_carrier_knows_the_orders_id() {
 }
 
 #[test]
+fn provider_without_webhooks_is_refused_with_its_page() {
+    let folder = folder();
+    let done = ran(&["init", path(folder.path()), "--provider", "commercetools", "--handler", "log"]);
+    assert!(complained(&done).contains("the events of commercetools come by a queue; docs/queues.md"), "{done:?}");
+}
+
+#[test]
 fn all_providers_fit_into_one_document() {
-    let written = WrittenProject::with(&NAMES, &["--handler", "log", "--key", "pottery"]);
+    let names: Vec<&str> = webhook_senders().collect();
+    let written = WrittenProject::with(&names, &["--handler", "log", "--key", "pottery"]);
     written.works();
     let keys = written.keys();
     let shared: Vec<&String> = keys

@@ -91,6 +91,20 @@ fn source_commands_never_print_a_secret() {
     assert_eq!(read(&path), SHOP.replace("\"old-u3rVw8Yd\"", "\"newer-q7mZ4kT1\""));
 }
 
+#[test]
+fn source_with_queue_is_added_without_a_secret() {
+    let folder = folder();
+    let path = file(&folder, "sources.toml", SHOP);
+    let queue = "queue=arn:aws:sqs:eu-central-1:123456789012:amazon";
+    let add =
+        ["source", "add", "amazon", "--provider", "amazon-sp-api", "--handler", "log", "--option", queue, "--yes"];
+    let done = piped(&[&add[..], &["--sources", path.to_str().expect("a path in UTF-8")]].concat(), "");
+    assert!(done.status.success(), "{done:?}");
+    let text = read(&path);
+    let added = text.strip_prefix(SHOP).expect("the rest is as it was");
+    assert!(added.contains(&queue.replace("queue=", "queue = \"")) && !added.contains("secrets"), "{added}");
+}
+
 /// A provider that never retries leaves nothing to wait for between the two steps.
 #[test]
 fn rotation_waits_as_long_as_the_provider_retries() {

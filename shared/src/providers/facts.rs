@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use super::{describe, rule::RuleLine, signing::Signing};
+use super::{describe, inlet::Inlet, rule::RuleLine, signing::Signing};
 
 /// The contents of a provider's requests, and the provider's behaviour, as far as the functions need them. A location
 /// that begins with a slash is a JSON pointer into the body, `{form:NAME}` a field of a form, `{query:NAME}` a parameter of
 /// the URL; any other is the name of a header in lower case. If a field has several locations, the first one with a non-empty value counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reads {
+    pub inlet: Inlet,
     /// The parts that form a delivery's id, which all its retries share. If the sender gives an id, one
     /// of the parts is [`IdPart::At`].
     pub delivery_id: &'static [IdPart],
@@ -71,6 +72,7 @@ impl FailureLimit {
 impl Reads {
     /// The usual values, and no locations.
     pub(super) const DEFAULT: Self = Self {
+        inlet: Inlet::Webhooks,
         delivery_id: &[],
         topic: &[],
         between_words: describe::BETWEEN_WORDS,
@@ -140,6 +142,24 @@ pub struct Facts {
     pub care: &'static str,
     /// The web pages that state these facts.
     pub sources: &'static [&'static str],
+}
+
+impl Facts {
+    /// The facts of a provider that sends no webhooks. `payload`, `resolution`, `care` and `sources` are still to be given.
+    pub(super) const WITHOUT_WEBHOOKS: Self = Self {
+        secret: "",
+        signing: None,
+        signature: "",
+        signed: SignedParts { body: false, ..SignedParts::BODY },
+        payload: Payload::Depends,
+        resolution: None,
+        deadline: None,
+        retries: None,
+        switches_off: "",
+        checks: "",
+        care: "",
+        sources: &[],
+    };
 }
 
 /// The parts of a request that a signature covers. Anybody who has seen a request can change the

@@ -3,7 +3,7 @@
 //! A number is returned as the digits that were sent, so that an id above 2^53 or 2^64 stays exact. No function of this
 //! module panics or recurses, whatever its input.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{
     Deserializer,
@@ -26,6 +26,12 @@ pub fn json_text<'a>(body: &'a [u8], pointer: &str) -> Option<&'a str> {
         text = child(text, &token?)?;
     }
     Some(text)
+}
+
+/// Returns the members of the JSON object `text` that are scalars, as [`pointer`] does. Empty for any other text.
+pub(super) fn scalars(text: &str) -> Vec<(String, Cow<'_, str>)> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).unwrap_or_default();
+    members.into_iter().filter_map(|(name, value)| Some((name, scalar(value.get())?))).collect()
 }
 
 /// Returns why no value of `body` can be read, or `None` if it is JSON. The text quotes nothing of the body.

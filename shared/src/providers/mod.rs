@@ -14,9 +14,11 @@ mod adobe_commerce;
 mod adobe_io_events;
 mod adyen;
 mod aftership;
+mod amazon_sp_api;
 mod bigcommerce;
 mod chargebee;
 mod checkout_com;
+mod commercetools;
 mod describe;
 mod easypost;
 mod etsy;
@@ -26,6 +28,7 @@ mod generic;
 mod github;
 #[cfg(any(test, feature = "verify"))]
 mod guessable;
+mod inlet;
 mod json;
 mod klarna;
 mod mollie;
@@ -63,6 +66,7 @@ pub use facts::{
 pub use generic::{Generic, GenericOptions, InvalidGeneric, InvalidValueLocation, ValueLocation};
 #[cfg(any(test, feature = "verify"))]
 pub use guessable::is_placeholder_id;
+pub use inlet::{Envelope, Inlet};
 pub(crate) use json::json_text;
 pub use json::{has_lone_surrogate, is_pointer, pointer, unreadable, wide};
 pub use paypal::crc32;
@@ -340,6 +344,11 @@ pub trait Provider: Send + Sync + std::fmt::Debug {
         None
     }
 
+    /// Returns how the provider's events arrive. Those of `generic` may arrive in any way.
+    fn inlet(&self) -> Inlet {
+        self.reads().map_or(Inlet::WebhooksOrQueue(&[]), |reads| reads.inlet)
+    }
+
     /// Signs `body` as the provider would, for samples, local runs and tests. Returns headers that
     /// replace those of the same name in `headers`. Returns no headers if `secret` is unusable, or
     /// if only the provider has the private key.
@@ -435,6 +444,11 @@ macro_rules! providers {
             }
         }
 
+        /// Returns the names of the providers that send webhooks.
+        pub fn webhook_senders() -> impl Iterator<Item = &'static str> {
+            NAMES.into_iter().filter(|name| by_name(name).is_none_or(|provider| provider.inlet().has_webhooks()))
+        }
+
         /// Returns the rows of the shared test cases, of each folder.
         #[cfg(test)]
         fn rows() -> Vec<tests::rows::ProviderRow> {
@@ -461,9 +475,11 @@ providers! {
     "adobe-io-events" => adobe_io_events::AdobeIoEvents,
     "adyen" => adyen::Adyen,
     "aftership" => aftership::AfterShip,
+    "amazon-sp-api" => amazon_sp_api::AMAZON_SP_API,
     "bigcommerce" => bigcommerce::BIGCOMMERCE,
     "chargebee" => chargebee::CHARGEBEE,
     "checkout-com" => checkout_com::CHECKOUT_COM,
+    "commercetools" => commercetools::COMMERCETOOLS,
     "easypost" => easypost::EASYPOST,
     "etsy" => etsy::ETSY,
     "generic",

@@ -50,6 +50,18 @@ impl Provider for Preset {
     }
 }
 
+/// A provider that sends no webhooks, and is described by a table. Its events come by a queue.
+#[derive(Debug)]
+pub(super) struct QueuePreset {
+    pub(super) reads: Reads,
+}
+
+impl Provider for QueuePreset {
+    fn reads(&self) -> Option<&Reads> {
+        Some(&self.reads)
+    }
+}
+
 /// A provider that sends a secret instead of a signature, and is described by a table.
 #[derive(Debug)]
 pub(super) struct TokenPreset {

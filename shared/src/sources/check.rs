@@ -9,7 +9,7 @@ use super::alerts::AlertsEntry;
 use super::{
     origin::OriginEntry,
     provider::{AnyProvider, Registry},
-    queue::QueueArn,
+    queue::{self, QueueArn},
     source::SourceEntry,
     table::{ByName, Secrets, StrictTable, one_or_more},
     template::{InvalidTemplate, Template},
@@ -100,15 +100,15 @@ pub(super) fn provider(
             None => (registry.by_options)(generic),
         },
         ("generic", None) => return Err("provider \"generic\" needs a table `generic` with its options".into()),
-        (_, _) if queue.is_some() => {
-            let reason = "a source with `queue` needs provider = \"generic\", whose table says where the messages have topic, id and order";
-            return Err(reason.into());
-        }
         (_, Some(_)) => {
             return Err("a table `generic` needs provider = \"generic\"; write that, or remove the table".into());
         }
         (name, None) => (registry.by_name)(name).map_or(AnyProvider::NotInThisBuild, AnyProvider::BuiltIn),
     };
+    let inlet = provider.as_dyn().map(Provider::inlet);
+    if let Some(objection) = inlet.and_then(|inlet| queue::objection_to_inlet(name, inlet, queue.is_some())) {
+        return Err(objection);
+    }
     let configured = provider.as_dyn().map(|provider| provider.with_url(url)).transpose()?.flatten();
     Ok(configured.map(AnyProvider::Configured).unwrap_or(provider))
 }

@@ -7,7 +7,11 @@ use super::{
     reference::{FieldPattern, pattern},
     source::SourceEntry,
 };
-use crate::{nearest, protocol::entity::SourceName};
+use crate::{
+    nearest,
+    protocol::entity::SourceName,
+    providers::{self, Inlet},
+};
 
 pub(crate) const QUEUE: FieldPattern = pattern(
     "queue",
@@ -110,6 +114,26 @@ pub(super) fn of(entry: &mut SourceEntry) -> Result<Option<QueueArn>, String> {
     QueueArn::check(queue).map(Some)
 }
 
+/// Returns why a source of the provider `name`, whose events arrive by `inlet`, cannot have a queue, or needs one.
+pub(super) fn objection_to_inlet(name: &str, inlet: Inlet, has_queue: bool) -> Option<String> {
+    match inlet {
+        Inlet::Webhooks if has_queue => {
+            let reads = |name: &&str| providers::by_name(name).is_none_or(|one| one.inlet().envelopes().is_some());
+            let readers: Vec<&str> = providers::NAMES.into_iter().filter(reads).collect();
+            Some(format!(
+                "`{name}` sends webhooks only, and a source with `queue` needs a provider that reads messages: {}; the \
+                 table of `generic` says where any message has topic, id and order",
+                readers.join(", ")
+            ))
+        }
+        Inlet::Queue(_) if !has_queue => Some(format!(
+            "`{name}` sends no webhooks: its events come by your SQS queue, so write the queue's ARN, such as queue = \
+             \"{EXAMPLE}\" (docs/queues.md)"
+        )),
+        _ => None,
+    }
+}
+
 /// Returns a source whose queue is also another's, and the reason.
 pub(super) fn objection(sources: &BTreeMap<SourceName, Arc<Source>>) -> Option<(&SourceName, String)> {
     let mut known: BTreeMap<&str, &SourceName> = BTreeMap::new();
@@ -181,7 +205,7 @@ mod tests {
     }
 
     /// Promise: `check` refuses a queue that two sources have, and what a source with a queue cannot use: secrets,
-    /// signatures, `on_outage`, `from` and providers other than `generic`.
+    /// signatures, `on_outage` and `from`.
     #[test]
     fn source_with_queue_refuses_what_belongs_to_webhooks() {
         let queue = format!("queue = '{EXAMPLE}'\n");
@@ -216,12 +240,41 @@ mod tests {
         let query = format!("{ORDERS}{queue}").replace("/id", "{query:id}");
         let refused = Sources::parse(&query).unwrap_err().to_string();
         assert!(refused.contains("a message has no query"), "{refused}");
-        let shopify = format!("[sources.shop]\nprovider = 'shopify'\nhandler = 'h'\n{queue}");
-        let refused = Sources::parse(&shopify).unwrap_err().to_string();
-        assert!(refused.contains("a source with `queue` needs provider = \"generic\""), "{refused}");
         let other = format!("{queue}{}", ORDERS.replace("orders", "others"));
         let refused = read(&format!("{other}{queue}")).unwrap_err();
         assert!(refused.starts_with("source `others`: `queue` is also that of `orders`"), "{refused}");
+    }
+
+    /// Promise: `check` refuses a queue for a provider whose events come by none, and demands one for a provider without
+    /// webhooks.
+    #[test]
+    fn provider_decides_about_a_queue() {
+        let read = |provider: &str, fields: &str| {
+            let document = format!("[sources.shop]\nprovider = '{provider}'\nhandler = 'h'\n{fields}");
+            Sources::parse(&document).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let queue = format!("queue = '{EXAMPLE}'\n");
+        for provider in ["amazon-sp-api", "commercetools", "shopify", "stripe"] {
+            assert_eq!(read(provider, &queue), Ok(()), "{provider}");
+            let refused = read(provider, &format!("{queue}secrets = 'hush'")).unwrap_err();
+            assert!(refused.contains("has no `secrets`") && !refused.contains("hush"), "{refused}");
+        }
+        let refused = read("woocommerce", &queue).unwrap_err();
+        assert!(
+            refused.contains(
+                "`woocommerce` sends webhooks only, and a source with `queue` needs a provider that reads messages: \
+                 amazon-sp-api, commercetools, generic, shopify, stripe;"
+            ),
+            "{refused}"
+        );
+        for provider in ["amazon-sp-api", "commercetools"] {
+            for fields in ["", "secrets = 'hush'"] {
+                let refused = read(provider, fields).unwrap_err();
+                assert!(refused.contains(&format!("`{provider}` sends no webhooks")), "{refused}");
+                assert!(refused.contains(&format!("such as queue = \"{EXAMPLE}\"")), "{refused}");
+                assert!(!refused.contains("hush"), "{refused}");
+            }
+        }
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub enum Absent {
     Required,
     Is(&'static str),
     Means(&'static str),
+    /// The effect, unless another field has one of these values, which require the field.
+    MeansUnless(&'static str, &'static str, &'static [&'static str]),
     /// The field is required if another field has one of these values, and refused otherwise.
     RequiredBy(&'static str, &'static [&'static str]),
     /// The field is required if all these other fields, of its table or of the source, are absent, and refused otherwise.
@@ -260,6 +262,9 @@ macro_rules! absent {
     (required) => { Absent::Required };
     (default $($value:tt)+) => { Absent::Is(toml!($($value)+)) };
     (means $words:literal) => { Absent::Means($words) };
+    (means_unless $words:literal, $field:ident = $($value:literal)|+) => {
+        Absent::MeansUnless($words, stringify!($field), &[$(stringify!($value)),+])
+    };
     (required_by $field:ident = $($value:literal)|+) => { Absent::RequiredBy(stringify!($field), &[$(stringify!($value)),+]) };
     (required_without $($field:ident)|+) => { Absent::RequiredWithout(&[$(stringify!($field)),+]) };
 }

@@ -157,9 +157,12 @@ impl Source {
         self.received(request, self.provider().describe(request), now)
     }
 
-    /// Describes a message of the source's queue as [`receive`](Self::receive) does a webhook. Without a sender's id, the
+    /// Describes a message of the source's queue as [`receive`](Self::receive) does a webhook. An event in an envelope
+    /// that the provider knows is taken out of it, so that the delivery is the same as by HTTP. Without a sender's id, the
     /// delivery's id is that of the message: two messages are two events, even if their bodies are equal.
-    pub fn receive_message(&self, request: Request<'_>, message_id: &str, now: Timestamp) -> ReceivedWebhook {
+    pub fn receive_message(&self, message: Request<'_>, message_id: &str, now: Timestamp) -> ReceivedWebhook {
+        let (body, headers) = self.provider().inlet().open(message.body);
+        let request = Request { headers: headers.as_ref().unwrap_or(message.headers), body };
         let mut described = self.provider().describe(request);
         if described.repeated_within.take().is_some() {
             described.delivery_id = DeliveryId::new(message_id);

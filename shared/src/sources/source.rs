@@ -46,11 +46,11 @@ document_table! {
         #[field(Text(SOURCE), means("webhooks of its own"), example("shopify"))]
         pub(super) from: Option<String>,
         /// The ARN of your SQS queue. Its messages are the deliveries: see [queues](queues.md). The provider is
-        /// `generic`. The source has no URL, and so none of `secrets`, `webhook_id`, `client_id`, `tolerance`, `url`
-        /// and `on_outage`.
+        /// `amazon-sp-api`, `commercetools`, `generic`, `shopify` or `stripe`. The source has no URL, and so none of
+        /// `secrets`, `webhook_id`, `client_id`, `tolerance`, `url` and `on_outage`.
         #[field(
             Text(QUEUE),
-            means("webhooks of its own"),
+            means_unless("webhooks of its own", provider = "amazon-sp-api" | "commercetools"),
             example("arn:aws:sqs:eu-central-1:123456789012:orders"),
             needs(provider = "generic", generic = toml r#"{ topic = "/type", entity = "/order/id" }"#)
         )]

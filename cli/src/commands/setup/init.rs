@@ -20,7 +20,10 @@ use serializer::{
     say,
     starter::{Language, Starter, StarterChoices, StarterFile, StarterHandler, starter},
 };
-use webhook_serializer::{nearest, providers::NAMES};
+use webhook_serializer::{
+    nearest,
+    providers::{NAMES, webhook_senders},
+};
 
 use super::source::secret;
 use crate::commands::print_json;
@@ -119,7 +122,7 @@ impl Init {
             can_ask || missing.is_empty(),
             "there is no terminal to ask on: add {}. The providers are {}",
             missing.join(", and "),
-            NAMES.join(", ")
+            questions::names()
         );
         let mut providers = self.providers.clone();
         if providers.is_empty() {
@@ -210,12 +213,15 @@ fn command() -> String {
 }
 
 fn provider(text: &str) -> Result<String, String> {
-    if NAMES.contains(&text) {
+    if webhook_senders().any(|name| name == text) {
         return Ok(text.to_owned());
     }
-    let near: Vec<String> = nearest::ranked(text, NAMES).iter().map(|name| format!("`{name}`")).collect();
+    if NAMES.contains(&text) {
+        return Err(format!("the events of {text} come by a queue; docs/queues.md has such a source"));
+    }
+    let near: Vec<String> = nearest::ranked(text, webhook_senders()).iter().map(|name| format!("`{name}`")).collect();
     match near.as_slice() {
-        [] => Err(format!("there is no such provider; the providers are {}", NAMES.join(", "))),
+        [] => Err(format!("there is no such provider; the providers are {}", questions::names())),
         near => Err(format!("there is no such provider; did you mean {}?", near.join(" or "))),
     }
 }

@@ -19,7 +19,7 @@ use serializer::{
     say,
     view::position::marked,
 };
-use webhook_serializer::{protocol::entity::Sequence, providers::NAMES, sources::Sources, time::Env};
+use webhook_serializer::{protocol::entity::Sequence, providers::webhook_senders, sources::Sources, time::Env};
 
 use crate::commands::print_json;
 
@@ -29,7 +29,7 @@ pub struct Send {
     #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
     /// Send all samples of this provider, instead of files
-    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
+    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(webhook_senders()))]
     provider: Option<String>,
     /// The URL to post to, without `/webhooks/…`; or set SERIALIZER_LOCAL to it
     #[arg(long, default_value = local_address(), value_name = "URL")]

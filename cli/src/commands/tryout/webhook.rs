@@ -18,7 +18,7 @@ use webhook_serializer::{
 #[derive(Debug, Args)]
 pub struct Webhook {
     /// The provider whose rules apply
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(providers::NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(providers::webhook_senders()))]
     provider: String,
     /// A secret: text as the sender shows it, or `hex:` or `base64:` and the key's bytes; may be repeated
     #[arg(long = "secret", value_name = "SECRET", allow_hyphen_values = true)]

@@ -75,13 +75,17 @@ fn absent_of(absent: Absent) -> String {
         Absent::Is("{}") => "each field's default".to_owned(),
         Absent::Is(value) => format!("`{value}`"),
         Absent::Means(words) => words.to_owned(),
+        Absent::MeansUnless(words, field, values) => format!("{words}; required by {}", has_value(field, values)),
         Absent::RequiredBy(field, values) => {
-            let values: Vec<String> = values.iter().map(|value| format!("`{field} = {value}`")).collect();
-            format!("required by {}, refused with any other", values.join(" and "))
+            format!("required by {}, refused with any other", has_value(field, values))
         }
         Absent::RequiredWithout(fields) => {
             let fields: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
             format!("required, unless {} is set", fields.join(" or "))
         }
     }
+}
+
+fn has_value(field: &str, values: &[&str]) -> String {
+    values.iter().map(|value| format!("`{field} = {value}`")).collect::<Vec<_>>().join(" and ")
 }

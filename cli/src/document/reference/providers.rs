@@ -3,15 +3,15 @@
 use std::{fmt::Write, time::Duration};
 
 use webhook_serializer::providers::{
-    self, EntityKind, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, ShopOrder, SignedParts,
-    Signing,
+    self, EntityKind, Envelope, Facts, FailureLimit, IdPart, Payload, Reads, Resolution, Rule, RuleLine, ShopOrder,
+    SignedParts, Signing,
 };
 
 pub fn providers() -> String {
     let known = || providers::NAMES.into_iter().filter_map(|name| Some((name, providers::rule_of(name)?)));
     let mut page = HEAD.to_owned();
     page.push_str("\n| provider | signature covers | signed fields | retries | repeats have | deadline |\n|---|---|---|---|---|---|\n");
-    for (name, Rule { reads, facts, .. }) in known() {
+    for (name, Rule { reads, facts, .. }) in known().filter(|(_, rule)| rule.reads.inlet.has_webhooks()) {
         let _ = writeln!(
             page,
             "| [`{name}`](#{name}) | {} | {} | {} | {} | {} |",
@@ -37,7 +37,7 @@ This page says how each provider signs, sends and repeats webhooks. [Sources](so
 "#;
 
 const BETWEEN: &str = r#"
-*Signed fields* says which of delivery id, topic, account and event time the signature covers. The other fields come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
+The events of `amazon-sp-api` and `commercetools` come [by a queue](queues.md) only. *Signed fields* says which of delivery id, topic, account and event time the signature covers. The other fields come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
 
 ## What a signature is worth
 
@@ -61,7 +61,7 @@ An equal body is a repeat while the provider may still retry the first one, and 
 - If a provider never retries, each request is a delivery. Only [deferred](sources.md#while-the-tables-cannot-be-reached) deliveries can come twice, and these are recognised.
 - The same rules hold if a provider that usually sends an id leaves it out.
 
-None of the providers below promises order. Elsewhere, [commercetools](https://docs.commercetools.com/apis/ctp:api:type:Message) numbers the messages of each resource (`sequenceNumber`), and [Asaas](https://docs.asaas.com/docs/send-types) and [Polar](https://www.mintlify.com/polarsource/polar/integrate/webhooks/delivery) can send an endpoint's events in sequence (read on 2026-11-26). Many providers give times in whole seconds, and events of the same second cannot be compared.
+None of the providers below promises order. `commercetools` numbers the messages of each resource (`sequenceNumber`). Elsewhere, [Asaas](https://docs.asaas.com/docs/send-types) and [Polar](https://www.mintlify.com/polarsource/polar/integrate/webhooks/delivery) can send an endpoint's events in sequence (read on 2026-11-26). Many providers give times in whole seconds, and events of the same second cannot be compared.
 
 Each secret of a source is tried, in constant time, over the bytes as received. If a header comes twice, its first value counts; for a signature or time, the request may be refused instead. If the values of a delivery id differ, the body's hash is added to the first.
 
@@ -75,21 +75,40 @@ fn section(name: &str, rule: &Rule, page: &mut String) {
         let space = if text.starts_with('\n') { "" } else { " " };
         let _ = writeln!(page, "- **{title}**:{space}{text}");
     };
-    row("secret", facts.secret.into());
-    row("signature", facts.signing.map(Signing::describe).unwrap_or_default() + facts.signature);
-    row("delivery id", delivery_id(reads, &facts.signed));
-    row("topic", places(reads.topic, &facts.signed));
-    row("account", places(reads.account, &facts.signed));
-    row("event time", event_time(reads, facts));
+    let has_webhooks = reads.inlet.has_webhooks();
+    if has_webhooks {
+        row("secret", facts.secret.into());
+        row("signature", facts.signing.map(Signing::describe).unwrap_or_default() + facts.signature);
+    }
+    if let Some(envelopes) = reads.inlet.envelopes() {
+        row("in a queue", in_queue(envelopes));
+    }
+    // Nothing in a message is less protected than the rest of it.
+    let signed = if has_webhooks { &facts.signed } else { &SignedParts::BODY };
+    row("delivery id", delivery_id(reads, signed));
+    row("topic", places(reads.topic, signed));
+    row("account", places(reads.account, signed));
+    row("event time", event_time(reads, facts, signed));
     row("payload", payload(facts.payload).into());
     row("entity", entities(reads.lines));
     if let ShopOrder::Copied { to, fields } = reads.shop_order {
         row("the shop's order", shop_order(to, fields));
     }
-    row("disabled after", disabled_after(reads, facts));
-    row("pings, challenges", challenges(reads, facts));
+    if has_webhooks {
+        row("disabled after", disabled_after(reads, facts));
+        row("pings, challenges", challenges(reads, facts));
+    }
     row("notes", facts.care.into());
     row("documentation", facts.sources.iter().map(|source| format!("<{source}>")).collect::<Vec<_>>().join(" "));
+}
+
+fn in_queue(envelopes: &[Envelope]) -> String {
+    let envelope = |envelope: &Envelope| {
+        let headers = envelope.headers.map(|place| format!(", with its headers in `{place}`")).unwrap_or_default();
+        format!("`{}`{headers}, of a message with `{}`", envelope.body, envelope.mark)
+    };
+    let envelopes: Vec<String> = envelopes.iter().map(envelope).collect();
+    format!("the event is {}, else the whole message. See [queues](queues.md)", envelopes.join(", else "))
 }
 
 fn shop_order(to: &str, fields: &[&str]) -> String {
@@ -187,13 +206,13 @@ fn delivery_id(reads: &Reads, signed: &SignedParts) -> String {
     }
 }
 
-fn event_time(reads: &Reads, facts: &Facts) -> String {
+fn event_time(reads: &Reads, facts: &Facts, signed: &SignedParts) -> String {
     let clock = match facts.resolution {
         None => return "none".to_owned(),
         Some(Resolution::Seconds) => "in whole seconds",
         Some(Resolution::Milliseconds) => "in milliseconds",
     };
-    format!("{}; {clock}", places(reads.event_time, &facts.signed))
+    format!("{}; {clock}", places(reads.event_time, signed))
 }
 
 fn payload(payload: Payload) -> &'static str {

@@ -38,17 +38,22 @@ pub fn schema() -> String {
     text
 }
 
-/// Returns a condition in JSON Schema: the field is required if another has a certain value, or is absent, and forbidden
-/// otherwise.
+/// Returns a condition in JSON Schema: the field is required if another has a certain value, or is absent. Otherwise it is
+/// forbidden, if its absence has no meaning.
 fn goes_with(field: &ReferenceField) -> Option<Value> {
     let required = json!({ "required": [field.name] });
     let forbidden = json!({ "properties": { field.name: false } });
+    let has_value = |other: &str, values: &[&str]| {
+        let value = |text: &&str| serde_json::from_str::<Value>(text).expect("it is a text");
+        let values: Vec<Value> = values.iter().map(value).collect();
+        json!({ "properties": { other: { "enum": values } }, "required": [other] })
+    };
     match field.absent {
         Absent::RequiredBy(other, values) => {
-            let value = |text: &&str| serde_json::from_str::<Value>(text).expect("it is a text");
-            let values: Vec<Value> = values.iter().map(value).collect();
-            let has_value = json!({ "properties": { other: { "enum": values } }, "required": [other] });
-            Some(json!({ "if": has_value, "then": required, "else": forbidden }))
+            Some(json!({ "if": has_value(other, values), "then": required, "else": forbidden }))
+        }
+        Absent::MeansUnless(_, other, values) => {
+            Some(json!({ "if": has_value(other, values), "then": required, "else": {} }))
         }
         Absent::RequiredWithout(others) => Some(json!({ "if": has_one(others), "then": forbidden, "else": required })),
         _ => None,

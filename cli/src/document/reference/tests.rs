@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use serde_json::Value;
-use webhook_serializer::providers::NAMES;
+use webhook_serializer::providers::webhook_senders;
 use webhook_serializer::sources::{
     Sources,
     reference::{Absent, FieldForm, ReferenceField, ReferenceTable, source, tables},
@@ -69,7 +69,7 @@ fn lines(table: &ReferenceTable, field: &str, value: Option<&str>) -> Vec<String
         }
     }
     for other in &table.fields {
-        if let Absent::RequiredBy(by, needed) = other.absent
+        if let Absent::RequiredBy(by, needed) | Absent::MeansUnless(_, by, needed) = other.absent
             && values.get(by).is_some_and(|value| needed.contains(value))
         {
             values.entry(other.name).or_insert(other.example);
@@ -253,8 +253,9 @@ fn schema_accepts_each_document_of_init() {
     let schema = Validator::new(&schema());
     let forward = StarterHandler::Forward { url: "http://127.0.0.1:8080/webhooks".to_owned() };
     let invoke = StarterHandler::Invoke { function: "orders".to_owned(), qualifier: Some("live".to_owned()) };
-    let alone = NAMES.map(|name| vec![name.to_owned()]);
-    for providers in alone.into_iter().chain([NAMES.map(str::to_owned).to_vec()]) {
+    let names: Vec<String> = webhook_senders().map(str::to_owned).collect();
+    let alone: Vec<_> = names.iter().map(|name| vec![name.clone()]).collect();
+    for providers in alone.into_iter().chain([names]) {
         for handler in [StarterHandler::Log, forward.clone(), invoke.clone()] {
             let choices = StarterChoices {
                 providers: providers.clone(),

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use super::{
-    Described, Encoding, HashName, Headers, Proof, Provider, Request, Secret, Unverified, describe,
+    Described, Encoding, Envelope, HashName, Headers, Inlet, Proof, Provider, Request, Secret, Unverified, describe,
     facts::{Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     rule::{self, EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
@@ -93,9 +93,14 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
+/// The event by which EventBridge delivers a webhook.
+const ENVELOPE: Envelope =
+    Envelope { body: "/detail/payload", headers: Some("/detail/metadata"), ..Envelope::EVENTBRIDGE };
+
 /// The locations of an event's fields in Shopify's requests. A newer event may lack a webhook id; then the
 /// event id, which is unique within a topic, identifies the delivery.
 const READS: Reads = Reads {
+    inlet: Inlet::WebhooksOrQueue(&[ENVELOPE]),
     delivery_id: &[
         IdPart::Account,
         IdPart::Topic,
@@ -181,6 +186,10 @@ impl Provider for Shopify {
         described
     }
 
+    fn reads(&self) -> Option<&Reads> {
+        Some(&READS)
+    }
+
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
         let Some(key) = HmacKey::of(secret) else { return Vec::new() };
         let is_newer = headers.iter().any(|(name, _)| name.starts_with("shopify-"));
@@ -212,6 +221,7 @@ pub(super) mod tests {
         ("shopify-orders-paid.json", "example.myshopify.com/orders/paid/1da83e8a-c086-4c42-a7eb-e6adac5e357b", "orders/paid", "orders", Some("example.myshopify.com"), Some(1_767_621_700_000), "order/450789469"),
         ("shopify-orders-updated.json", "example.myshopify.com/orders/updated/f41673e5-771c-41ae-b218-549262a3f5b7", "orders/updated", "orders", Some("example.myshopify.com"), Some(1_767_712_501_000), "order/450789469"),
         ("shopify-refunds-create.json", "example.myshopify.com/refunds/create/2e04e520-97d1-406c-a777-5907d20cf181", "refunds/create", "refunds", Some("example.myshopify.com"), Some(1_767_801_600_660), "order/450789469"),
+        ("queues/shopify-orders-paid.json", "example.myshopify.com/orders/paid/1da83e8a-c086-4c42-a7eb-e6adac5e357b", "orders/paid", "orders", Some("example.myshopify.com"), Some(1_767_621_700_000), "order/450789469"),
         ("shopify-shop-redact.json", "example.myshopify.com/shop/redact/ad2dcaed-784f-444b-9981-9957ceda05b0", "shop/redact", "shop", Some("example.myshopify.com"), Some(1_772_805_600_870), "shop/548380009"),
     ];
 

@@ -9,7 +9,7 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Request, Secret, Signing,
+    Envelope, Inlet, Request, Secret, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts},
     json::pointer,
     preset::Preset,
@@ -29,6 +29,7 @@ const API_KEYS: [&str; 3] = ["sk_", "rk_", "pk_"];
 const PING: &str = "v2.core.event_destination.ping";
 
 const READS: Reads = Reads {
+    inlet: Inlet::WebhooksOrQueue(&[Envelope::EVENTBRIDGE]),
     delivery_id: &[IdPart::At(&["/id"])],
     topic: &["/type"],
     account: &["/account", "/context"],
@@ -157,6 +158,7 @@ pub(super) mod tests {
     #[rustfmt::skip]
     pub const SAMPLES: &[Expected] = &[
         ("stripe-charge-dispute-created.json", "evt_1SpC8yExampleDev0disputed", "charge.dispute.created", "charge.dispute", None, Some(1_768_399_200_000), "payment_intent/pi_3SmC8xExampleDev0aBcDeFg"),
+        ("queues/stripe-charge-refunded.json", "evt_3SmC8xExampleDev0refunded", "charge.refunded", "charge", None, Some(1_767_801_602_000), "order/450789469"),
         ("stripe-charge-refunded.json", "evt_3SmC8xExampleDev0refunded", "charge.refunded", "charge", None, Some(1_767_801_602_000), "order/450789469"),
         ("stripe-checkout-session-completed.json", "evt_1SmC8yExampleDev0completed", "checkout.session.completed", "checkout.session", None, Some(1_767_621_697_000), "order/450789469"),
         ("stripe-payment-intent-succeeded.json", "evt_3SmC8xExampleDev0succeeded", "payment_intent.succeeded", "payment_intent", None, Some(1_767_621_697_000), "order/450789469"),

@@ -73,13 +73,15 @@ pub type Expected =
 /// The rows of all folders.
 pub static ROWS: LazyLock<Vec<ProviderRow>> = LazyLock::new(crate::providers::rows);
 
-const APART: [(&str, &str); 2] = [
+const APART: [(&str, &str); 4] = [
     (
         "adobe-io-events",
         "the body must contain the source's client id, which the cases' body lacks; `vectors.rs` and the tests of \
          `ingest::keys` test it",
     ),
     ("adyen", "the signature is inside the body; the tests of `adyen` test it"),
+    ("amazon-sp-api", "its events come by a queue, without a signature"),
+    ("commercetools", "its events come by a queue, without a signature"),
 ];
 
 impl ProviderRow {

@@ -11,7 +11,7 @@ use crate::{
     protocol::entity::{DeliveryId, EntityKey},
     providers::{
         Address, Described, Generic, Headers, IdPart, Keys, NAMES, Provider, Reads, Request, RsaKey, Uncertified,
-        Unverified, Verified, by_name, rule_of, samples,
+        Unverified, Verified, by_name, rule_of, samples, webhook_senders,
     },
     sources::{Source, Sources},
     time::Timestamp,
@@ -129,13 +129,19 @@ impl Keys for SampleKeys {
 
 const OTHER_TRIGGERS: [&str; 2] = ["schedule.json", "wake-up.json"];
 
-fn webhooks() -> Vec<String> {
-    let entries = fs::read_dir(path("")).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mut names: Vec<String> =
-        entries.filter(|name| name.ends_with(".json") && !OTHER_TRIGGERS.contains(&name.as_str())).collect();
+fn files(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(path(folder)).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.filter(|name| name.ends_with(".json")).collect();
     names.sort();
     names
 }
+
+fn webhooks() -> Vec<String> {
+    files("").into_iter().filter(|name| !OTHER_TRIGGERS.contains(&name.as_str())).collect()
+}
+
+/// The folder of the events that SQS sends.
+const QUEUES: &str = "queues/";
 
 fn is_ping(name: &str) -> bool {
     name.ends_with("-ping.json")
@@ -156,13 +162,16 @@ fn places(reads: &Reads) -> Vec<&'static str> {
 #[test]
 fn every_provider_has_samples_with_expected_fields() {
     let all = webhooks();
-    for name in NAMES {
+    for name in webhook_senders() {
         let of_it = |file: &&String| sample(file).source.provider_name == name;
         assert!(all.iter().any(|file| of_it(&file)), "{name} has no sample in events/");
     }
     let mut described: Vec<&str> = samples().iter().map(|expected| expected.0).collect();
     described.sort_unstable();
-    assert_eq!(described, deliveries());
+    let (of_queues, of_webhooks): (Vec<&str>, Vec<&str>) =
+        described.into_iter().partition(|name| name.starts_with(QUEUES));
+    assert_eq!(of_webhooks, deliveries());
+    assert_eq!(of_queues, files(QUEUES).iter().map(|name| format!("{QUEUES}{name}")).collect::<Vec<_>>());
 }
 
 /// Promise: every sample is accepted; your own sources refuse the development keys.
@@ -181,7 +190,8 @@ fn retried_for(name: &str) -> Option<Duration> {
 
 #[test]
 fn each_sample_yields_the_expected_webhook_fields() {
-    for (name, delivery_id, topic, family, account, event_time, entity) in samples() {
+    let of_webhooks = samples().into_iter().filter(|expected| !expected.0.starts_with(QUEUES));
+    for (name, delivery_id, topic, family, account, event_time, entity) in of_webhooks {
         let expected = Described {
             delivery_id: DeliveryId::new(delivery_id),
             repeated_within: retried_for(name),
@@ -193,6 +203,39 @@ fn each_sample_yields_the_expected_webhook_fields() {
         };
         assert_eq!(sample(name).describe(), expected, "{name}");
     }
+}
+
+/// Promise: the presets find order, topic, id and time in each sample of a queue's message, bare or in the envelope of
+/// EventBridge or CloudEvents.
+#[test]
+fn each_message_sample_yields_the_expected_fields() {
+    let sources = Sources::parse(&read("queues/sources.toml")).unwrap();
+    let mut used = Vec::new();
+    for (name, delivery_id, topic, family, account, event_time, entity) in samples() {
+        if !name.starts_with(QUEUES) {
+            continue;
+        }
+        let event: serde_json::Value = serde_json::from_str(&read(name)).unwrap();
+        let record = &event["Records"][0];
+        let source = sources.of_queue(record["eventSourceARN"].as_str().unwrap()).unwrap();
+        let message = record["body"].as_str().unwrap().as_bytes();
+        let no_headers = Headers::default();
+        let received =
+            source.receive_message(Request { headers: &no_headers, body: message }, "m", Timestamp::from_millis(0));
+        let incoming = received.incoming;
+        assert_eq!((received.unrouted, received.ignored), (None, None), "{name}");
+        assert_eq!(incoming.identity.delivery_id, DeliveryId::new(delivery_id), "{name}");
+        assert_eq!((incoming.topic.as_str(), incoming.family.as_str()), (topic, family), "{name}");
+        assert_eq!(incoming.event_time, event_time.map(Timestamp::from_millis), "{name}");
+        assert_eq!(incoming.entity.as_str(), format!("{}/{entity}", source.name), "{name}");
+        let provider = by_name(&source.provider_name).unwrap();
+        let (body, headers) = provider.inlet().open(message);
+        let described = provider.describe(Request { headers: &headers.unwrap_or_default(), body });
+        assert_eq!(described.account.as_deref(), account, "{name}");
+        used.push(source.provider_name.as_str());
+    }
+    let reads_queues = |name: &&&str| by_name(name).is_some_and(|provider| provider.inlet().envelopes().is_some());
+    assert!(NAMES.iter().filter(reads_queues).all(|name| used.contains(name)), "{used:?}");
 }
 
 /// Code outside this project signed the samples, so equal headers show that `sign` is right.

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 
 use anyhow::Result;
-use webhook_serializer::providers::NAMES;
+use webhook_serializer::providers::webhook_senders;
 
 use crate::commands::confirm::line;
 
@@ -24,8 +24,13 @@ pub(super) fn answer<T>(question: &str, default: &str, parse: impl Fn(&str) -> R
 }
 
 pub(super) fn providers() -> Result<Vec<String>> {
-    serializer::output::complain(format_args!("The providers are {}.", NAMES.join(", ")));
+    serializer::output::complain(format_args!("The providers are {}.", names()));
     answer("Providers", "shopify", |text| text.split([' ', ',']).filter(|name| !name.is_empty()).map(named).collect())
+}
+
+/// Returns the providers that `init` knows, as a list for a message.
+pub(super) fn names() -> String {
+    webhook_senders().collect::<Vec<_>>().join(", ")
 }
 
 fn named(name: &str) -> Result<String, String> {

@@ -133,7 +133,8 @@ impl Add {
             "a secret cannot be given as an option: type it at the prompt, or pass it on standard input"
         );
         let signs_itself = |name: &str| providers::by_name(name).is_some_and(|provider| provider.published().is_some());
-        if let Some(provider) = self.provider.as_deref().filter(|name| !self.no_secret && !signs_itself(name)) {
+        let needs_none = self.no_secret || options.contains_key("queue");
+        if let Some(provider) = self.provider.as_deref().filter(|name| !needs_none && !signs_itself(name)) {
             let what = format!("the secret of {provider}");
             let secret = secret::read(&what)?;
             refuse_guessable(&what, "secrets", &secret)?;
