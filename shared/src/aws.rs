@@ -213,6 +213,9 @@ impl Parts {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
         let mut table = DynamoTable::new(account.dynamodb(&dated(http, env)), names);
         let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
+        if config.fair_queue {
+            queue = queue.fair();
+        }
         if let Some(meter) = meter {
             table = table.metered(meter.clone());
             queue = queue.metered(meter);

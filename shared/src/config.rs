@@ -83,6 +83,14 @@ fn seconds(
     number(variables, name, default, allowed).map(Duration::from_secs)
 }
 
+pub(crate) fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
+    match variables.value("FAIR_QUEUE").as_deref() {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(other) => Err(InvalidConfig::new("FAIR_QUEUE", format!("{other:?} is neither true nor false"))),
+    }
+}
+
 pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
     Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
 }
@@ -102,6 +110,9 @@ pub struct StoreConfig {
     pub entities_table: String,
     pub inbox_table: String,
     pub queue_url: String,
+    /// The variable `FAIR_QUEUE`, `true` or by default `false`. If true, messages are sent as
+    /// [`fair`](crate::aws::sqs::SqsQueue::fair) describes.
+    pub fair_queue: bool,
     /// The variable `RETENTION_DAYS`, by default 30. A delivery is kept this long after it was appended,
     /// and longer while it waits. A receipt is kept this long after its delivery was settled.
     pub retention: Duration,
@@ -116,6 +127,7 @@ impl StoreConfig {
             entities_table: needed(variables, "ENTITIES_TABLE")?,
             inbox_table: needed(variables, "INBOX_TABLE")?,
             queue_url: needed(variables, "QUEUE_URL")?,
+            fair_queue: fair_queue(variables)?,
             retention: retention(variables)?,
             parked_retention: parked_retention(number(variables, "PARKED_RETENTION_DAYS", 0, 0..=3650)?),
         })
@@ -347,6 +359,18 @@ mod tests {
             ..DrainSettings::default()
         };
         assert_eq!(worker.drain_settings(&store), expected);
+    }
+
+    #[test]
+    fn fair_queue_is_off_unless_true() {
+        let read = |value: &str| {
+            let variables = [("ENTITIES_TABLE", "e"), ("INBOX_TABLE", "i"), ("QUEUE_URL", "q"), ("FAIR_QUEUE", value)];
+            StoreConfig::read(&variables.as_slice()).map(|config| config.fair_queue).map_err(|error| error.to_string())
+        };
+        assert_eq!((read("true"), read("false")), (Ok(true), Ok(false)));
+        assert_eq!(read("on"), Err("FAIR_QUEUE: \"on\" is neither true nor false".to_owned()));
+        let unset = [("ENTITIES_TABLE", "e"), ("INBOX_TABLE", "i"), ("QUEUE_URL", "q")];
+        assert!(!StoreConfig::read(&unset.as_slice()).unwrap().fair_queue);
     }
 
     #[test]

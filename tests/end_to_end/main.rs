@@ -11,6 +11,7 @@ mod deferred;
 mod destinations;
 mod erase;
 mod examples;
+mod fair_queue;
 mod fairness;
 mod fan_out;
 mod groups;

@@ -1,6 +1,7 @@
 //! The local queue follows SQS's rules, as AWS's own client sees them.
 
 mod dead_letters;
+mod fairness;
 mod fixture;
 mod receipts;
 mod receiving;

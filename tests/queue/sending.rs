@@ -46,6 +46,19 @@ async fn body_over_one_mebibyte_is_refused() {
 }
 
 #[tokio::test]
+async fn invalid_message_group_is_refused() {
+    let queue = QueueFixture::start().await;
+    let send =
+        |group: &str| queue.sqs.send_message().queue_url(&queue.url).message_body("a").message_group_id(group).send();
+    for group in ["", "a b", "caf\u{e9}", &"x".repeat(129)] {
+        assert_eq!(send(group).await.map_err(code).expect_err("invalid"), "InvalidParameterValue", "{group:?}");
+    }
+    for group in ["0123456789abcdef", "a!~", &"x".repeat(128)] {
+        send(group).await.expect("sent");
+    }
+}
+
+#[tokio::test]
 async fn delayed_message_arrives_after_the_delay() {
     let queue = QueueFixture::start().await;
     queue.send_delayed("later", 2).await.expect("sent");

@@ -34,7 +34,13 @@ fn sources(worker_timeout: u64) -> Sources {
 /// Promise: repeats are recognised for the retention, 30 days by default.
 #[test]
 fn functions_receive_the_template_parameters() {
-    let given = [("Sources", SECRET), ("Tables", "restored"), ("RetentionDays", "7"), ("ParkedRetentionDays", "90")];
+    let given = [
+        ("Sources", SECRET),
+        ("Tables", "restored"),
+        ("RetentionDays", "7"),
+        ("ParkedRetentionDays", "90"),
+        ("FairQueue", "true"),
+    ];
     let deployed = core().deployed(&given);
     for function in ["Ingest", "Worker", "Scheduler"] {
         let variables = deployed.variables(function);
@@ -44,7 +50,7 @@ fn functions_receive_the_template_parameters() {
             (store.entities_table.as_str(), store.inbox_table.as_str()),
             ("restored-entities", "restored-inbox")
         );
-        assert_eq!((store.queue_url.as_str(), store.retention), ("WakeUps", days(7)));
+        assert_eq!((store.queue_url.as_str(), store.retention, store.fair_queue), ("WakeUps", days(7), true));
         assert_eq!(store.parked_retention, (function == "Worker").then(|| days(90)), "people ask the stack");
         let namespace = format!("{NAMESPACE}/${{AWS::StackName}}");
         assert!(variables.contains(&("METRICS_NAMESPACE".into(), namespace)), "{function}");

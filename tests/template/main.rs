@@ -43,6 +43,7 @@ fn stack_has_outputs_and_parameters_the_command_reads() {
         ("ENTITIES_TABLE", "EntitiesTable"),
         ("INBOX_TABLE", "InboxTable"),
         ("QUEUE_URL", "WakeUps"),
+        ("FAIR_QUEUE", "false"),
         ("RETENTION_DAYS", "30"),
         ("PARKED_RETENTION_DAYS", "0"),
         ("SOURCES", "/${AWS::StackName}/sources"),
@@ -69,5 +70,5 @@ fn stack_has_outputs_and_parameters_the_command_reads() {
     ] {
         assert!(parameters.contains_key(parameter), "{parameter}");
     }
-    assert!(parameters.len() <= 14, "{parameters:?}");
+    assert!(parameters.len() <= 15, "{parameters:?}");
 }

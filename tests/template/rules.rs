@@ -188,7 +188,7 @@ fn function_variables_use_only_parameters_without_secrets() {
         }
         assert_eq!(template.0["Parameters"][name]["NoEcho"], Value::Null, "{name} would be a secret");
     }
-    let expected = ["Jobs", "ParkedRetentionDays", "RetentionDays", "Sources", "Tables", "WorkerTimeout"];
+    let expected = ["FairQueue", "Jobs", "ParkedRetentionDays", "RetentionDays", "Sources", "Tables", "WorkerTimeout"];
     assert!(reached.iter().eq(expected), "{reached:?}");
     assert!(!file("template.yaml").contains("{{resolve:"), "a resolved secret would be a variable's value");
 }

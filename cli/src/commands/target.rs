@@ -49,6 +49,9 @@ pub struct Target {
     /// The queue of wake-ups
     #[arg(long, env = "QUEUE_URL", value_name = "URL")]
     queue_url: Option<String>,
+    /// Wake-ups carry their account's group, as the parameter FairQueue lets the functions' wake-ups do
+    #[arg(long, env = "FAIR_QUEUE")]
+    fair_queue: bool,
     /// Retention of deliveries and receipts, in days
     #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
     retention_days: u64,
@@ -147,6 +150,7 @@ impl Target {
             entities_table: needed(&self.entities_table, "--entities-table")?,
             inbox_table: needed(&self.inbox_table, "--inbox-table")?,
             queue_url: needed(&self.queue_url, "--queue-url")?,
+            fair_queue: self.fair_queue,
             retention: Duration::from_secs(self.retention_days * 86_400),
             parked_retention: parked_retention(self.parked_retention_days),
         })
@@ -162,12 +166,13 @@ impl Target {
         let days = |name: &str, days: &str| {
             days.parse().with_context(|| format!("{name} of {deployment_name}: {days} is not a number"))
         };
-        // Stacks of earlier templates do not set the variable, and keep parked deliveries.
+        // Stacks of earlier templates set neither this variable nor FAIR_QUEUE, and keep parked deliveries.
         let parked = environment.get("PARKED_RETENTION_DAYS").map_or("0", String::as_str);
         Ok(StoreConfig {
             entities_table: named("ENTITIES_TABLE")?,
             inbox_table: named("INBOX_TABLE")?,
             queue_url: named("QUEUE_URL")?,
+            fair_queue: environment.get("FAIR_QUEUE").is_some_and(|value| value == "true"),
             retention: Duration::from_secs(86_400 * days("RETENTION_DAYS", &named("RETENTION_DAYS")?)?),
             parked_retention: parked_retention(days("PARKED_RETENTION_DAYS", parked)?),
         })

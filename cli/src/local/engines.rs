@@ -137,6 +137,7 @@ impl Engines {
             entities_table: ENTITIES_TABLE.to_owned(),
             inbox_table: INBOX_TABLE.to_owned(),
             queue_url: queue::queue_url(self.queue, QUEUE),
+            fair_queue: false,
             retention: Duration::from_secs(30 * 86_400),
             parked_retention: None,
         }

@@ -8,6 +8,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use webhook_serializer::protocol::entity::EntityKey;
+
 use crate::{
     endpoint::Post,
     running::{LocalProcess, complained, folder, printed, serializer},
@@ -222,6 +224,27 @@ fn stack_outputs_locate_tables_queue_and_sources() {
     stack.aws.answer("AmazonSSM.GetParameter", 200, document);
     let listed = stack.ran(&["source", "list"]);
     assert!(printed(&listed).contains("mine"), "{listed:?}");
+}
+
+/// The command's wake-ups carry the group of the account if those of the stack's functions do.
+#[test]
+fn wake_ups_have_a_group_if_the_stack_has_a_fair_queue() {
+    let stack = StackWithLocal::start();
+    let order = "shopify/acme.example/order/1";
+    stack.aws.answer("AmazonSQS.SendMessage", 200, "{}");
+    let sent = |fair: &str| {
+        let line = format!("{} FAIR_QUEUE={fair}", stack.line);
+        stack.deployed_with_outputs(&[("CommandLine", &line)], &[]);
+        for command in ["hold", "resume"] {
+            let done = stack.ran(&[command, order, "--why", "a test"]);
+            assert!(done.status.success(), "{done:?}");
+        }
+        let sent = stack.aws.asked("AmazonSQS.SendMessage");
+        serde_json::from_str::<serde_json::Value>(sent.last().expect("a wake-up")).expect("JSON")
+    };
+    assert_eq!(sent("false").get("MessageGroupId"), None);
+    let account = EntityKey::parse(order).expect("a key").account_hash();
+    assert_eq!(sent("true")["MessageGroupId"], account);
 }
 
 #[test]

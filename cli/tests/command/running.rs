@@ -17,6 +17,7 @@ pub fn serializer(arguments: &[&str]) -> Command {
     command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR"));
     for name in [
         "ENTITIES_TABLE",
+        "FAIR_QUEUE",
         "INBOX_TABLE",
         "QUEUE_URL",
         "RETENTION_DAYS",

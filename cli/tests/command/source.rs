@@ -224,6 +224,50 @@ fn local_run_rereads_document_and_prints_ignored_deliveries() {
     assert_eq!((&dry["valid"], &dry["sent"]), (&true.into(), &false.into()), "{dry}");
 }
 
+/// A source that gets no webhooks has no URL at a sender.
+#[test]
+fn removal_says_where_the_sources_deliveries_stay() {
+    let folder = folder();
+    let queue = "arn:aws:sqs:eu-central-1:123456789012:events";
+    let others = format!(
+        "[sources.events]\nprovider = \"generic\"\nqueue = \"{queue}\"\nhandler = \"log\"\n\
+         generic = {{ entity = \"/id\" }}\n\n\
+         [sources.all]\nprovider = \"shopify\"\nsecrets = [\"old-u3rVw8Yd\"]\nhandler = \"fan-out\"\n\n\
+         [sources.mails]\nfrom = \"all\"\nhandler = \"log\"\n\n\
+         [sources.stock]\nfrom = \"all\"\nhandler = \"log\"\n"
+    );
+    let path = file(&folder, "sources.toml", &format!("{SHOP}\n{others}"));
+    for (name, says) in [
+        ("events", format!("messages that arrive later stay in {queue} until its dead-letter queue takes them")),
+        ("mails", "the webhooks of `all` go to its other sources only".to_owned()),
+        ("shop", "remove the webhook's URL at the sender now".to_owned()),
+    ] {
+        let removed = piped(&["source", "remove", name, "--yes", "--sources", path.to_str().expect("UTF-8")], "");
+        let shown = printed(&removed) + &complained(&removed);
+        assert!(removed.status.success() && shown.contains(&says), "{shown}");
+        assert_eq!(shown.contains("URL"), name == "shop", "{shown}");
+    }
+}
+
+/// Nobody can disable a subscriber's webhooks at a sender.
+#[test]
+fn refused_removal_of_subscriber_names_its_parent() {
+    let folder = folder();
+    let text = format!(
+        "{}\n[sources.mails]\nfrom = \"shop\"\nhandler = \"forward\"\n\
+         forward = {{ url = \"http://127.0.0.1:1/\", secret = \"whsec_Zk93bTR6S2dRcTdUaHBY\", allow_private = true }}\n",
+        SHOP.replace("\"log\"", "\"fan-out\"")
+    );
+    let path = file(&folder, "sources.toml", &text);
+    let mut local = LocalProcess::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let sent = piped(&["source", "test", "shop", &local.target], "");
+    assert!(printed(&sent).contains("200 "), "{sent:?}");
+    local.until(|told| told["outcome"] == "applied");
+    let refused = complained(&piped(&["source", "remove", "mails", "--yes", &local.target], ""));
+    assert!(refused.contains("1 delivery of `mails` waits, in mails/"), "{refused}");
+    assert!(refused.contains(". Pause `shop` until nothing waits, or add --park-waiting"), "{refused}");
+}
+
 #[test]
 fn source_with_waiting_deliveries_is_not_removed() {
     let folder = folder();

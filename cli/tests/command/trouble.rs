@@ -147,6 +147,7 @@ impl Trouble {
             entities_table: named("ENTITIES_TABLE"),
             inbox_table: named("INBOX_TABLE"),
             queue_url: named("QUEUE_URL"),
+            fair_queue: false,
             retention: Duration::from_secs(86_400),
             parked_retention: None,
         };

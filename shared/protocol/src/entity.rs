@@ -87,7 +87,16 @@ impl EntityKey {
     /// Returns 64 bits of the key's hash in hexadecimal, for places that must not have the key, which may identify a
     /// person. No key has this form, because each key contains a slash.
     pub fn hash(&self) -> String {
-        Sha256::digest(&self.0)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        short_hash(&self.0)
+    }
+
+    /// Returns 64 bits of the hash of the account to which the entity belongs, in hexadecimal.
+    ///
+    /// The account is the key without its last two parts: the shop of `shopify/acme.example/order/1`, the source of
+    /// `shopify/order/1`. A shorter key's account is its first part.
+    pub fn account_hash(&self) -> String {
+        let account = self.0.rsplitn(3, '/').nth(2).or_else(|| self.0.split('/').next());
+        short_hash(account.unwrap_or_default())
     }
 
     /// Returns whether a text has the form of a [`hash`](Self::hash).
@@ -100,6 +109,11 @@ impl EntityKey {
     pub fn is_kept_forever(&self) -> bool {
         self.0.starts_with(JOBS)
     }
+}
+
+/// Returns the first 64 bits of a text's SHA-256 hash in hexadecimal.
+fn short_hash(text: &str) -> String {
+    Sha256::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl TryFrom<String> for EntityKey {
@@ -249,6 +263,22 @@ mod tests {
         for text in ["", "order", "/order", "order/"] {
             assert_eq!(EntityKey::parse(text), Err(InvalidEntityKey::Unnamed), "{text:?}");
         }
+    }
+
+    #[test]
+    fn entities_of_one_account_have_its_hash() {
+        let hash = |key: &str| EntityKey::parse(key).unwrap().account_hash();
+        for (key, account) in [
+            ("shopify/acme.example/order/1", "shopify/acme.example"),
+            ("shopify/order/1", "shopify"),
+            ("shopify/unrouted", "shopify"),
+            ("shopify/eu/acme.example/order/1", "shopify/eu/acme.example"),
+        ] {
+            assert_eq!(hash(key), short_hash(account), "{key}");
+        }
+        assert_ne!(hash("shopify/acme.example/order/1"), hash("shopify/other.example/order/1"));
+        // Another hash would split each account in two while versions change.
+        assert_eq!(hash("shopify/order/1"), "8a72266588ef612e");
     }
 
     /// Promise: an entity key has up to 512 bytes.

@@ -11,7 +11,9 @@ use super::{
     sqs::SqsQueue,
 };
 use crate::{
-    config::{Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables, instance_name, needed, retention},
+    config::{
+        Environment, InvalidConfig, SourcesOrigin, StoreConfig, Variables, fair_queue, instance_name, needed, retention,
+    },
     engine::{append::Inbox, queue::check_url, store::Store, wake::Waker},
     leases::Leases,
     sources::LiveSources,
@@ -78,10 +80,10 @@ pub struct Deployment {
 impl Deployment {
     /// Connects to the deployment that the environment describes.
     ///
-    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `RETENTION_DAYS` (30 by default), and
-    /// the AWS SDKs' variables for region, credentials and endpoints. If no variable holds an
-    /// access key, the feature `credentials` looks for credentials in profiles, containers and
-    /// instances.
+    /// Reads `ENTITIES_TABLE`, `INBOX_TABLE`, `QUEUE_URL`, `FAIR_QUEUE` (`false` by default),
+    /// `RETENTION_DAYS` (30 by default), and the AWS SDKs' variables for region, credentials and
+    /// endpoints. If no variable holds an access key, the feature `credentials` looks for
+    /// credentials in profiles, containers and instances.
     ///
     /// # Errors
     ///
@@ -117,11 +119,11 @@ impl Leases {
     /// holds an access key, the feature `credentials` looks for credentials in profiles, containers
     /// and instances.
     ///
-    /// With `QUEUE_URL`, the release of a lease wakes a worker if deliveries wait. `RETENTION_DAYS`
-    /// (30 by default) is how long the rows of idle entities are kept, and must equal the
-    /// deployment's retention. Operators see the name of the program as the holder, or in Lambda
-    /// the names of the function and its log stream, unless [`Leases::held_by`] sets another
-    /// description.
+    /// With `QUEUE_URL`, the release of a lease wakes a worker if deliveries wait. `FAIR_QUEUE`
+    /// (`false` by default) must equal the deployment's. `RETENTION_DAYS` (30 by default) is how long
+    /// the rows of idle entities are kept, and must equal the deployment's retention. Operators see
+    /// the name of the program as the holder, or in Lambda the names of the function and its log
+    /// stream, unless [`Leases::held_by`] sets another description.
     ///
     /// # Errors
     ///
@@ -139,6 +141,7 @@ impl Leases {
         if let Some(url) = &queue_url {
             check_url(url).map_err(|reason| InvalidConfig::new("QUEUE_URL", reason))?;
         }
+        let is_fair = fair_queue(variables)?;
         let account = account(variables).await?;
         let env = Env::system();
         let http = account.http_client();
@@ -154,7 +157,9 @@ impl Leases {
             return Ok(leases);
         };
         account.warm(&http, &env).await;
-        Ok(leases.waking(Waker::new(Arc::new(SqsQueue::new(account.sqs(&http), url)), env)))
+        let queue = SqsQueue::new(account.sqs(&http), url);
+        let queue = if is_fair { queue.fair() } else { queue };
+        Ok(leases.waking(Waker::new(Arc::new(queue), env)))
     }
 }
 
@@ -208,6 +213,8 @@ mod tests {
     async fn invalid_optional_variable_is_named_in_the_error() {
         let refused = leases(&[BASE.as_slice(), &[("RETENTION_DAYS", "a month")]].concat()).await.unwrap_err();
         assert_eq!(refused, "RETENTION_DAYS: \"a month\" is not a whole number from 1 to 3650");
+        let refused = leases(&[BASE.as_slice(), &[("FAIR_QUEUE", "yes")]].concat()).await.unwrap_err();
+        assert_eq!(refused, "FAIR_QUEUE: \"yes\" is neither true nor false");
         let refused = leases(&[BASE.as_slice(), &[("QUEUE_URL", "wake-ups")]].concat()).await.unwrap_err();
         assert!(
             refused.starts_with("QUEUE_URL: \"wake-ups\" is not the URL of a queue: set QUEUE_URL to "),

@@ -16,12 +16,24 @@ use crate::engine::queue::{Depth, Message, Queue, QueueError, Visibility, delay_
 pub struct SqsQueue {
     client: Client,
     url: String,
+    is_fair: bool,
     meter: Option<Arc<Meter>>,
 }
 
 impl SqsQueue {
     pub fn new(client: Client, url: impl Into<String>) -> Self {
-        Self { client, url: url.into(), meter: None }
+        Self { client, url: url.into(), is_fair: false, meter: None }
+    }
+
+    /// Sends each message with the hash of its entity's account as `MessageGroupId`. With such messages, a standard
+    /// queue is a [fair queue], which hands out other accounts' messages before one account's backlog. Two accounts
+    /// with the same hash would only share a backlog's delay.
+    ///
+    /// [fair queue]: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues.html
+    #[must_use]
+    pub fn fair(mut self) -> Self {
+        self.is_fair = true;
+        self
     }
 
     #[must_use]
@@ -40,6 +52,7 @@ impl SqsQueue {
             .queue_url(&self.url)
             .message_body(message.text())
             .delay_seconds(i32::try_from(seconds).unwrap_or(i32::MAX))
+            .set_message_group_id(self.is_fair.then(|| message.entity().account_hash()))
             .send()
             .await
             .map(|_| ())
@@ -115,5 +128,35 @@ impl Visibility for SqsQueue {
 impl Depth for SqsQueue {
     fn waiting(&self) -> BoxFuture<'_, Result<u64, QueueError>> {
         Box::pin(self.waiting_now())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        aws::Account,
+        engine::queue::WakeUp,
+        protocol::entity::EntityKey,
+        tls::endpoint::{Endpoint, EndpointReply},
+    };
+
+    /// Returns the request with which a wake-up is sent.
+    async fn request(fair: fn(SqsQueue) -> SqsQueue) -> String {
+        let mut endpoint = Endpoint::start(|_| EndpointReply::status(200)).await;
+        let account = Account::local(endpoint.url(), endpoint.url());
+        let queue = fair(SqsQueue::new(account.sqs(&account.http_client()), "http://127.0.0.1/1/wake-ups"));
+        let wake_up = WakeUp::of(&EntityKey::parse("shopify/acme.example/order/1").unwrap());
+        // The endpoint's answer is empty, which does not matter here.
+        let _ = queue.send(&wake_up.into(), Duration::from_secs(3)).await;
+        String::from_utf8(endpoint.posted().await.body).unwrap()
+    }
+
+    #[tokio::test]
+    async fn only_a_fair_queue_gets_the_accounts_group() {
+        let common = r#"{"QueueUrl":"http://127.0.0.1/1/wake-ups","MessageBody":"{\"entity\":\"shopify/acme.example/order/1\"}","DelaySeconds":3"#;
+        assert_eq!(request(|queue| queue).await, format!("{common}}}"));
+        let group = EntityKey::parse("shopify/acme.example/order/2").unwrap().account_hash();
+        assert_eq!(request(SqsQueue::fair).await, format!(r#"{common},"MessageGroupId":"{group}"}}"#));
     }
 }

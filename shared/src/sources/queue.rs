@@ -55,6 +55,18 @@ impl QueueArn {
         self.0.rsplit(':').next().unwrap_or_default()
     }
 
+    /// Returns the queue's URL.
+    pub fn url(&self) -> String {
+        let [_, partition, _, region, account, name] = self.parts();
+        let domain = if partition == "aws-cn" { "amazonaws.com.cn" } else { "amazonaws.com" };
+        format!("https://sqs.{region}.{domain}/{account}/{name}")
+    }
+
+    fn parts(&self) -> [&str; 6] {
+        let mut parts = self.0.split(':');
+        std::array::from_fn(|_| parts.next().unwrap_or_default())
+    }
+
     /// Returns whether SQS keeps the order of the messages of one group.
     pub fn is_fifo(&self) -> bool {
         self.0.ends_with(".fifo")
@@ -176,10 +188,12 @@ mod tests {
             EXAMPLE,
             "arn:aws:sqs:eu-central-1:123456789012:orders.fifo",
             "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:a_B-9",
+            "arn:aws-cn:sqs:cn-north-1:123456789012:orders",
         ] {
             let sources = read(&format!("queue = '{arn}'")).unwrap();
             let queue = sources.of_queue(arn).and_then(|source| source.queue.clone()).unwrap();
             assert_eq!((queue.as_str(), queue.is_fifo()), (arn, arn.ends_with(".fifo")));
+            assert_eq!(of_url(&queue.url()).as_deref(), Some(arn));
         }
         for (value, reason) in [
             ("", "must be a queue's whole ARN, such as `arn:aws:sqs:eu-central-1:123456789012:orders`"),

@@ -49,6 +49,7 @@ impl EnginesProcess {
             entities_table: "entities".into(),
             inbox_table: "inbox".into(),
             queue_url: queue_url(([127, 0, 0, 1], self.ports[1]).into(), QUEUE),
+            fair_queue: false,
             retention: Duration::from_secs(30 * 86_400),
             parked_retention: None,
         }

@@ -141,7 +141,7 @@ impl Doctor {
         if let (false, Ok(sources)) = (deployment.is_local(), &sources) {
             report.report(invoked::functions(&Services::of(&deployment.account), stack, sources).await);
             report.report(committed::tables(stack, sources));
-            report.report(inlets::queues(&Services::of(&deployment.account), stack, sources).await);
+            report.report(inlets::queues(&deployment.account, stack, sources).await);
         }
         report.report([rows::jobs(deployment).await]);
         if self.no_rows {

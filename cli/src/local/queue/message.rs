@@ -11,11 +11,13 @@ const LONGEST_BODY: usize = 1_048_576;
 pub struct NewMessage {
     pub body: String,
     pub delay: Duration,
+    /// The `MessageGroupId`, which names a tenant of a fair queue. Each message without it is a separate tenant.
+    pub group: Option<String>,
 }
 
 impl NewMessage {
     pub fn with_body(body: impl Into<String>) -> Self {
-        Self { body: body.into(), delay: Duration::ZERO }
+        Self { body: body.into(), ..Self::default() }
     }
 
     pub(super) fn check(&self) -> Result<(), SqsError> {
@@ -32,8 +34,17 @@ impl NewMessage {
                            #xE000 to #xFFFD | #x10000 to #x10FFFF";
             return Err(SqsError::new(Code::InvalidMessageContents, message));
         }
+        if let Some(group) = self.group.as_ref().filter(|group| !is_group(group)) {
+            let reason = "Must be 1 to 128 letters, digits and punctuation.";
+            return Err(SqsError::invalid_parameter("MessageGroupId", group, reason));
+        }
         Ok(())
     }
+}
+
+/// Returns whether SQS accepts a text as `MessageGroupId`.
+fn is_group(text: &str) -> bool {
+    (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn is_xml_character(character: char) -> bool {

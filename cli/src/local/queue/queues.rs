@@ -1,7 +1,7 @@
 //! Implements SQS's rules for standard queues: sends, receives, receipt handles, and the wake-up of waiting receives.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt::{self, Debug, Formatter},
     num::NonZeroU32,
     path::Path,
@@ -40,6 +40,12 @@ pub struct RedrivePolicy {
     pub max_receives: u32,
 }
 
+/// A group with fewer messages in flight is not noisy.
+const NOISY_MESSAGES: u64 = 30;
+
+/// A group is not noisy if it has at most one in this many of the messages in flight.
+const NOISY_SHARE: u64 = 10;
+
 /// Named queues in one store.
 ///
 /// Each call is atomic, and its changes are stored when the call returns. If a waiting call of
@@ -58,6 +64,8 @@ struct QueuesState {
 
 struct LocalQueue {
     settings: QueueSettings,
+    /// The message groups whose messages come behind all others.
+    noisy: BTreeSet<String>,
     /// Wakes the waiting receives when a message is visible, or will be visible earlier than the receives expect.
     arrivals: Arc<Notify>,
     /// Signals each change that may have changed the number of visible, delayed or in-flight messages.
@@ -127,7 +135,8 @@ impl Queues {
             Some(queue) => queue.settings = settings,
             None => {
                 let name = settings.name.clone();
-                let queue = LocalQueue { settings, arrivals: Arc::default(), changes: Arc::default() };
+                let queue =
+                    LocalQueue { settings, noisy: BTreeSet::new(), arrivals: Arc::default(), changes: Arc::default() };
                 state.queues.insert(name, queue);
             }
         }
@@ -143,7 +152,7 @@ impl Queues {
         let state = self.lock();
         let found = state.queue(queue)?;
         message.check()?;
-        let id = state.store.insert(queue, &message.body, now, now + message.delay)?;
+        let id = state.store.insert(queue, message, now)?;
         found.wake();
         Ok(id)
     }
@@ -178,6 +187,7 @@ impl Queues {
         let now = self.clock.now();
         let mut guard = self.lock();
         let state = &mut *guard;
+        state.find_noisy_groups(name, now)?;
         let queue = state.queue(name)?;
         let timeout = receive.visibility_timeout.unwrap_or(queue.settings.visibility_timeout);
         let transaction = state.store.begin()?;
@@ -186,7 +196,7 @@ impl Queues {
         let mut gave_up = false;
         let mut left_visible = false;
         loop {
-            let visible = state.store.visible(name, now, receive.max_messages)?;
+            let visible = state.store.visible(name, now, receive.max_messages, &queue.noisy)?;
             if visible.is_empty() {
                 break;
             }
@@ -298,6 +308,26 @@ impl Queues {
 impl QueuesState {
     fn queue(&self, name: &str) -> Result<&LocalQueue, SqsError> {
         self.queues.get(name).ok_or_else(SqsError::no_such_queue)
+    }
+
+    /// Finds the noisy groups, as a [fair queue](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues-detailed.html)
+    /// does (read on 2026-11-29): those with more than a tenth of the messages in flight, and at least 30. A group stays
+    /// noisy until a receive finds none of its messages visible. Unlike SQS, the stand-in measures no processing times,
+    /// and prefers no noisy group to another.
+    fn find_noisy_groups(&mut self, name: &str, now: Duration) -> Result<(), SqsError> {
+        let queue = self.queues.get_mut(name).ok_or_else(SqsError::no_such_queue)?;
+        let counts = self.store.in_flight_by_group(name, now)?;
+        let total: u64 = counts.iter().map(|(_, count)| count).sum();
+        let is_noisy = |count: u64| count >= NOISY_MESSAGES && count * NOISY_SHARE > total;
+        let found = counts.into_iter().filter(|(_, count)| is_noisy(*count)).filter_map(|(group, _)| group);
+        let mut noisy = BTreeSet::new();
+        for group in std::mem::take(&mut queue.noisy).into_iter().chain(found) {
+            if self.store.has_visible_of(name, now, &group)? {
+                noisy.insert(group);
+            }
+        }
+        queue.noisy = noisy;
+        Ok(())
     }
 }
 

@@ -40,6 +40,7 @@ struct SendMessage {
     message_body: String,
     #[serde(default)]
     delay_seconds: i64,
+    message_group_id: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -155,7 +156,7 @@ impl Server {
     fn send(&self, request: SendMessage) -> Result<Value, SqsError> {
         let delay = seconds("DelaySeconds", request.delay_seconds, 900)?;
         let digest = md5(&request.message_body);
-        let message = NewMessage { body: request.message_body, delay };
+        let message = NewMessage { body: request.message_body, delay, group: request.message_group_id };
         let id = self.queues.send(name_in(&request.queue_url), &message)?;
         Ok(json!({ "MessageId": id, "MD5OfMessageBody": digest }))
     }

@@ -4,11 +4,12 @@
 //! not a power cut. The database is locked exclusively, because a send from another process would not wake the receives
 //! of this process.
 
-use std::{path::Path, time::Duration};
+use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use rusqlite::{Connection, Row, Transaction, named_params};
+use serde_json::json;
 
-use super::message::{QueuedMessage, ReceiptHandle};
+use super::message::{NewMessage, QueuedMessage, ReceiptHandle};
 
 /// The table of messages.
 ///
@@ -24,7 +25,8 @@ const SCHEMA: &str = "
         sent_at INTEGER NOT NULL,
         visible_at INTEGER NOT NULL,
         receives INTEGER NOT NULL DEFAULT 0,
-        receives_elsewhere INTEGER NOT NULL DEFAULT 0
+        receives_elsewhere INTEGER NOT NULL DEFAULT 0,
+        message_group TEXT
     );
     CREATE INDEX IF NOT EXISTS messages_by_visibility ON messages (queue, visible_at, receives);
 ";
@@ -32,6 +34,17 @@ const SCHEMA: &str = "
 const MESSAGE_ID: &str =
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
     || '-a' || substr(hex(randomblob(2)), 2) || '-' || hex(randomblob(6)))";
+
+/// Selects visible messages whose group is not in the JSON array `:groups`.
+const OF_OTHER_GROUPS: &str = "
+    SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now
+        AND (message_group IS NULL OR message_group NOT IN (SELECT value FROM json_each(:groups)))
+    ORDER BY visible_at, receives, row LIMIT :limit";
+
+const OF_GROUPS: &str = "
+    SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now
+        AND message_group IN (SELECT value FROM json_each(:groups))
+    ORDER BY visible_at, receives, row LIMIT :limit";
 
 pub(super) struct Visible {
     pub(super) row: i64,
@@ -74,6 +87,10 @@ impl MessageStore {
 
     fn prepare(connection: Connection) -> rusqlite::Result<Self> {
         connection.execute_batch(SCHEMA)?;
+        if !connection.column_exists(None, "messages", "message_group")? {
+            // The file is of an earlier release.
+            connection.execute_batch("ALTER TABLE messages ADD COLUMN message_group TEXT")?;
+        }
         connection.set_prepared_statement_cache_capacity(32);
         Ok(Self { connection })
     }
@@ -82,36 +99,64 @@ impl MessageStore {
         self.connection.unchecked_transaction()
     }
 
-    pub(super) fn insert(
-        &self,
-        queue: &str,
-        body: &str,
-        now: Duration,
-        visible_at: Duration,
-    ) -> rusqlite::Result<String> {
+    pub(super) fn insert(&self, queue: &str, message: &NewMessage, now: Duration) -> rusqlite::Result<String> {
         let sql = format!(
-            "INSERT INTO messages (queue, message_id, body, sent_at, visible_at)
-             VALUES (:queue, {MESSAGE_ID}, :body, :sent_at, :visible_at) RETURNING message_id"
+            "INSERT INTO messages (queue, message_id, body, sent_at, visible_at, message_group)
+             VALUES (:queue, {MESSAGE_ID}, :body, :sent_at, :visible_at, :group) RETURNING message_id"
         );
         // Unlike `query_row`, this runs the statement to its end and so returns the error of its commit.
         self.connection.prepare_cached(&sql)?.query_one(
             named_params! {
                 ":queue": queue,
-                ":body": body,
+                ":body": message.body,
                 ":sent_at": millis(now),
-                ":visible_at": millis(visible_at),
+                ":visible_at": millis(now + message.delay),
+                ":group": message.group,
             },
             |row| row.get(0),
         )
     }
 
-    /// Returns up to `limit` visible messages; those that became visible first come first.
-    pub(super) fn visible(&self, queue: &str, now: Duration, limit: usize) -> rusqlite::Result<Vec<Visible>> {
-        let sql = "SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now
-                   ORDER BY visible_at, receives, row LIMIT :limit";
+    /// Returns up to `limit` visible messages; those that became visible first come first. Messages of the groups
+    /// `last` come behind all others.
+    pub(super) fn visible(
+        &self,
+        queue: &str,
+        now: Duration,
+        limit: usize,
+        last: &BTreeSet<String>,
+    ) -> rusqlite::Result<Vec<Visible>> {
+        let groups = json!(last).to_string();
+        let mut messages = Vec::new();
+        for sql in [OF_OTHER_GROUPS, OF_GROUPS] {
+            let left = (limit - messages.len()) as i64;
+            let values = named_params! { ":queue": queue, ":now": millis(now), ":groups": groups, ":limit": left };
+            let mut select = self.connection.prepare_cached(sql)?;
+            for message in select.query_map(values, |row| visible(row, queue))? {
+                messages.push(message?);
+            }
+        }
+        Ok(messages)
+    }
+
+    /// Counts the messages in flight of each group. Those without a group are counted together.
+    pub(super) fn in_flight_by_group(
+        &self,
+        queue: &str,
+        now: Duration,
+    ) -> rusqlite::Result<Vec<(Option<String>, u64)>> {
+        let sql = "SELECT message_group, count(*) FROM messages
+                   WHERE queue = :queue AND visible_at > :now AND receives > 0 GROUP BY message_group";
         let mut select = self.connection.prepare_cached(sql)?;
-        let values = named_params! { ":queue": queue, ":now": millis(now), ":limit": limit as i64 };
-        select.query_map(values, |row| visible(row, queue))?.collect()
+        let count = |row: &Row<'_>| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64));
+        select.query_map(named_params! { ":queue": queue, ":now": millis(now) }, count)?.collect()
+    }
+
+    /// Returns whether a visible message has this group.
+    pub(super) fn has_visible_of(&self, queue: &str, now: Duration, group: &str) -> rusqlite::Result<bool> {
+        let sql = "SELECT 1 FROM messages WHERE queue = :queue AND visible_at <= :now AND message_group = :group";
+        let values = named_params! { ":queue": queue, ":now": millis(now), ":group": group };
+        self.connection.prepare_cached(sql)?.exists(values)
     }
 
     pub(super) fn deliver(&self, row: i64, visible_at: Duration) -> rusqlite::Result<()> {
@@ -185,4 +230,21 @@ fn time(row: &Row<'_>, column: &str) -> rusqlite::Result<Duration> {
 
 fn millis(time: Duration) -> i64 {
     time.as_millis() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_a_file_without_groups_are_kept() {
+        let store = MessageStore::memory().unwrap();
+        store.insert("q", &NewMessage::with_body("kept"), Duration::ZERO).unwrap();
+        store.connection.execute_batch("ALTER TABLE messages DROP COLUMN message_group").unwrap();
+        let store = MessageStore::prepare(store.connection).unwrap();
+        let grouped = NewMessage { group: Some("shop".to_owned()), ..NewMessage::with_body("new") };
+        store.insert("q", &grouped, Duration::ZERO).unwrap();
+        let visible = store.visible("q", Duration::ZERO, 10, &BTreeSet::new()).unwrap();
+        assert_eq!(visible.iter().map(|it| &*it.message.body).collect::<Vec<_>>(), ["kept", "new"]);
+    }
 }

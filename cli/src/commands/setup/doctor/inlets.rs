@@ -1,25 +1,33 @@
 //! Checks that Lambda hands the messages of the sources' queues to ingest, and deletes only those that were stored.
 
+mod settings;
+
 use serde_json::Value;
 use serializer::stack::{
     Stack,
     api::{Refusal, Service, Services},
 };
-use webhook_serializer::sources::{QueueArn, Sources};
+use webhook_serializer::{
+    aws::Account,
+    sources::{QueueArn, Sources},
+};
 
 use super::finding::CheckFinding;
 
 const REPORT: &str = "ReportBatchItemFailures";
 
-pub async fn queues(services: &Services, stack: Option<&Stack>, sources: &Sources) -> Vec<CheckFinding> {
+pub async fn queues(account: &Account, stack: Option<&Stack>, sources: &Sources) -> Vec<CheckFinding> {
+    let services = Services::of(account);
+    let sqs = account.sqs(&account.http_client());
     let mut findings = Vec::new();
     for source in sources.iter() {
         let Some(queue) = &source.queue else { continue };
         let check = format!("queue of {}", source.name);
         findings.push(match stack.and_then(|stack| stack.outputs.get("IngestFunction")) {
-            Some(ingest) => one(services, ingest, &check, queue).await,
+            Some(ingest) => one(&services, ingest, &check, queue).await,
             None => CheckFinding::not_made(&check, "add --stack NAME: the stack's outputs name ingest"),
         });
+        findings.push(settings::read(&sqs, &format!("settings of {}", source.name), queue).await);
     }
     findings
 }
@@ -50,7 +58,8 @@ fn mapped(check: &str, queue: &QueueArn, mapping: &Value) -> CheckFinding {
             format!("`aws lambda update-event-source-mapping --uuid {id} --function-response-types {REPORT}`"),
         ),
         Some(state @ ("Creating" | "Enabling" | "Updating")) => {
-            CheckFinding::warning(check, format!("the event source mapping is {state}"), "run this again in a minute")
+            let says = format!("Lambda does not hand its messages to ingest yet: the event source mapping is {state}");
+            CheckFinding::warning(check, says, "run this again in a minute")
         }
         Some("Enabled") => CheckFinding::ok(check, "Lambda hands its messages to ingest, and deletes the stored ones"),
         Some(state) => CheckFinding::wrong(

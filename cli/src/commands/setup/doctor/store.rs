@@ -391,7 +391,12 @@ where
     }
 }
 
-fn refused<E, R>(check: &str, needed: &str, error: &SdkError<E, R>) -> CheckFinding
+/// Returns whether an error's code says that a queue does not exist.
+pub(super) fn is_missing_queue(code: &str) -> bool {
+    matches!(code, "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist")
+}
+
+pub(super) fn refused<E, R>(check: &str, needed: &str, error: &SdkError<E, R>) -> CheckFinding
 where
     E: ProvideErrorMetadata + std::error::Error + 'static,
     R: std::fmt::Debug,
@@ -402,13 +407,11 @@ where
             let message = message.unwrap_or_default().to_owned();
             CheckFinding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
         }
-        Some("ResourceNotFoundException" | "AWS.SimpleQueueService.NonExistentQueue" | "QueueDoesNotExist") => {
-            CheckFinding::wrong(
-                check,
-                "there is no such table or queue",
-                "check the region and the account, or deploy again",
-            )
-        }
+        Some(code) if code == "ResourceNotFoundException" || is_missing_queue(code) => CheckFinding::wrong(
+            check,
+            "there is no such table or queue",
+            "check the region and the account, or deploy again",
+        ),
         Some(code) => CheckFinding::not_made(check, format!("{code}: {}", message.unwrap_or_default())),
         None => {
             CheckFinding::wrong(check, "the service does not answer", "check the network, the proxy and the region")

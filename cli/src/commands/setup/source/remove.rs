@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::output;
-use webhook_serializer::protocol::entity::SourceName;
+use webhook_serializer::{protocol::entity::SourceName, sources::Source};
 
 use super::{
     ChangeOptions, late,
@@ -44,7 +44,7 @@ impl Remove {
             "nothing was written: `{name}` is the only source in {place}, and a document needs a source. Add another \
              source first"
         );
-        let waiting = self.waiting().await?;
+        let waiting = self.waiting(source).await?;
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let end = match (&source.from, &source.queue) {
@@ -68,7 +68,7 @@ impl Remove {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn waiting(&self) -> Result<Option<usize>> {
+    async fn waiting(&self, source: &Source) -> Result<Option<usize>> {
         if !self.target.is_named() {
             output::complain("waiting deliveries were not checked; give --local or --stack to check them");
             return Ok(None);
@@ -76,11 +76,16 @@ impl Remove {
         let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;
         let count = waiting.values().sum();
         let orders: Vec<&str> = waiting.keys().take(SHOWN).map(|order| order.as_str()).collect();
+        let first = match (&source.from, &source.queue) {
+            (Some(from), _) => format!("Pause `{from}`"),
+            (_, Some(queue)) => format!("Let nothing send to {queue}"),
+            (None, None) => "Disable the webhook at the sender".to_owned(),
+        };
         let more = if waiting.len() > SHOWN { ", …" } else { "" };
         ensure!(
             count == 0 || self.park_waiting,
-            "nothing was written: {count} {} of `{}` {}, in {}{more}. Disable the webhook at the sender until nothing \
-             waits, or add --park-waiting, which parks each delivery in its turn",
+            "nothing was written: {count} {} of `{}` {}, in {}{more}. {first} until nothing waits, or \
+             add --park-waiting, which parks each delivery in its turn",
             if count == 1 { "delivery" } else { "deliveries" },
             self.name,
             if count == 1 { "waits" } else { "wait" },
