@@ -1,6 +1,7 @@
 //! Routes an event to the sources of a document, without a check of its signature.
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use webhook_serializer::{
     functions::ingest::{HttpRequest, QueueRecord},
     protocol::{
@@ -57,7 +58,7 @@ fn routes_from(source: &Source, sources: &Sources, received: ReceivedWebhook, no
     let incoming = received.incoming;
     let outcome = RoutingOutcome::of(received.ignored, received.unrouted, &incoming);
     let is_spread = matches!(outcome, RoutingOutcome::Taken(_));
-    let mut routes = vec![outcome.route(source, &incoming.topic)];
+    let mut routes = vec![outcome.route(source, &incoming.topic, &incoming.body)];
     if is_spread {
         let delivery = Delivery::detached(incoming, Sequence(1));
         routes.extend(sources.subscribers(&source.name).map(|subscriber| {
@@ -65,7 +66,7 @@ fn routes_from(source: &Source, sources: &Sources, received: ReceivedWebhook, no
                 Some(copy) => RoutingOutcome::of(None, copy.unrouted, &copy.incoming),
                 None => RoutingOutcome::Ignored(subscriber.ignores(delivery.topic(), delivery.body())),
             };
-            outcome.route(subscriber, delivery.topic())
+            outcome.route(subscriber, delivery.topic(), delivery.body())
         }));
     }
     routes
@@ -87,16 +88,23 @@ impl RoutingOutcome {
         }
     }
 
-    fn route(self, source: &Source, topic: &str) -> Route {
+    fn route(self, source: &Source, topic: &str, body: &[u8]) -> Route {
         let (does, why) = match self {
-            Self::Ignored(Some(IgnoredBy::Filter(place))) => {
-                ("ignores it", format!("its `filter` does not take the value at `{place}`"))
-            }
+            Self::Ignored(Some(IgnoredBy::Filter(place))) => ("ignores it", refusal(&place, body)),
             Self::Ignored(_) => ("ignores it", format!("its `topics` do not take `{topic}`")),
             Self::Parked(reason) => ("parks it", reason),
             Self::Taken(order) => ("takes it", format!("as {order}")),
         };
         Route { source: source.name.to_string(), topic: topic.to_owned(), does, why }
+    }
+}
+
+/// Returns why a `filter` does not take `body`, by the place that it refuses.
+fn refusal(place: &str, body: &[u8]) -> String {
+    let has_value = serde_json::from_slice::<Value>(body).is_ok_and(|body| body.pointer(place).is_some());
+    match has_value {
+        true => format!("its `filter` does not take the value at `{place}`"),
+        false => format!("its `filter` needs a value at `{place}`, and the event has none there"),
     }
 }
 
@@ -124,6 +132,10 @@ mod tests {
         let place = "its `filter` does not take the value at `/financial_status`";
         assert_eq!(routes("filter = { '/financial_status' = 'refunded' }"), one("ignores it", place));
         assert_eq!(routes("filter = { '/financial_status' = 'paid' }"), routes(""));
+        let null = "its `filter` does not take the value at `/cancelled_at`";
+        assert_eq!(routes("filter = { '/cancelled_at' = 'x' }"), one("ignores it", null));
+        let none = "its `filter` needs a value at `/nonexistent`, and the event has none there";
+        assert_eq!(routes("filter = { '/nonexistent' = 'x' }"), one("ignores it", none));
         assert_eq!(
             routes("entity = 'order/{/no}'"),
             one("parks it", "the source's rules find no order in the webhook")

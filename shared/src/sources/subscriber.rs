@@ -134,14 +134,19 @@ pub(super) fn parent<'a>(
         return Err("`from` names the source itself; name the source that gets the webhooks".into());
     }
     let parent = SourceName::parse(from).ok().and_then(|from| doors.get(&from));
-    let parent = parent.filter(|parent| parent.from.is_none()).ok_or_else(|| {
+    let door = parent.filter(|parent| parent.from.is_none()).ok_or_else(|| {
         let hint =
             nearest::hint(from, doors.values().filter(|door| door.from.is_none()).map(|door| door.name.as_str()));
-        format!("`from` names no source that gets webhooks{hint}")
+        match parent.and_then(|parent| Some((&parent.name, parent.from.as_ref()?))) {
+            Some((name, from)) => {
+                format!("`from` names `{name}`, which is itself a subscriber, of `{from}`; name `{from}`")
+            }
+            None => format!("`from` names no source that gets webhooks{hint}"),
+        }
     })?;
-    match parent.handler == FAN_OUT {
-        true => Ok(parent),
-        false => Err(format!("`from` names `{}`, which needs handler = '{FAN_OUT}' then", parent.name)),
+    match door.handler == FAN_OUT {
+        true => Ok(door),
+        false => Err(format!("`from` names `{}`, which needs handler = '{FAN_OUT}' then", door.name)),
     }
 }
 
@@ -236,7 +241,7 @@ mod tests {
             (MAILS.replace("'shop'", "'mails'"), "source `mails`: `from` names the source itself"),
             (
                 format!("{SHOP}{MAILS}{}", MAILS.replace("'shop'", "'mails'").replace(".mails]", ".more]")),
-                "source `more`: `from` names no source that gets webhooks",
+                "source `more`: `from` names `mails`, which is itself a subscriber, of `shop`; name `shop`",
             ),
             (
                 format!("{}{MAILS}", SHOP.replace("fan-out", "log")),

@@ -95,7 +95,7 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
     }
     // A topic without a sample may exist in a known topic family.
     let family = |topic: &str| topic.split(['/', '.', ':', '*']).next().unwrap_or_default().to_owned();
-    let slip = known.iter().find(|topic| nearest::is_slip(text, topic));
+    let slip = known.iter().find(|topic| nearest::is_slip(text, topic) || lacks_ending(text, topic));
     if slip.is_none() && known.iter().any(|topic| family(topic) == family(text)) {
         return None;
     }
@@ -113,6 +113,11 @@ fn doubt(field: &str, pattern: &Pattern, known: &BTreeSet<String>, provider: &st
         shown.join(", ")
     );
     Some((Weight::Note, text))
+}
+
+/// Returns whether the text is a topic without the end of its verb, such as `charge.refund` for `charge.refunded`.
+fn lacks_ending(text: &str, topic: &str) -> bool {
+    topic.strip_prefix(text).is_some_and(|ending| ["e", "d", "ed"].contains(&ending))
 }
 
 fn spelt_alike(pattern: &str, topic: &str) -> bool {
@@ -183,6 +188,29 @@ mod tests {
                 text.contains(&format!("has `{misspelt}`")) && text.contains(&format!("did you mean `{meant}`?")),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn note_on_topic_without_its_ending_suggests_whole_topic() {
+        for (provider, cut, whole) in [
+            ("shopify", "orders/creat", "orders/create"),
+            ("stripe", "charge.refund", "charge.refunded"),
+            ("razorpay", "payment.capture", "payment.captured"),
+            ("easypost", "tracker.update", "tracker.updated"),
+        ] {
+            let [(weight, text)] = advice(provider, &format!("{{ take = '{cut}' }}")).try_into().unwrap();
+            assert_eq!(weight, Weight::Note);
+            assert!(text.contains(&format!("has `{cut}`")) && text.contains(&format!("mean `{whole}`?")), "{text}");
+        }
+        for (provider, other) in [
+            ("stripe", "charge.refund.updated"),
+            ("stripe", "charge.updated"),
+            ("stripe", "charge.succeeded"),
+            ("shopify", "orders/delete"),
+            ("razorpay", "payment.authorized"),
+        ] {
+            assert_eq!(advice(provider, &format!("{{ take = '{other}' }}")), [], "{other}");
         }
     }
 
