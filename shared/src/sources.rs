@@ -25,7 +25,11 @@ mod table;
 pub mod template;
 mod topics;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 #[cfg(any(test, feature = "scheduler"))]
 use alerts::Alerts;
@@ -36,7 +40,7 @@ use table::StrictTable;
 
 use crate::{protocol::entity::SourceName, providers::Secret};
 
-pub use filter::{Filter, IgnoredBy};
+pub use filter::{Filter, FilterValue, IgnoredBy};
 pub use live::{LiveSources, NewestDocument, PATIENCE, REFRESH, SPACING, STALE, SourceLookup, SourcesDocument};
 pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use queue::QueueArn;
@@ -135,6 +139,10 @@ impl Sources {
         let entries = document.sources.0.into_iter().map(|(name, StrictTable(entry))| (name, entry));
         let (subscribers, doors): (BTreeMap<_, _>, BTreeMap<_, _>) =
             entries.partition(|(_, entry)| entry.from.is_some());
+        // A subscriber is checked after the source that it names, even if that is wrongly a subscriber too.
+        let names: BTreeSet<String> = subscribers.keys().cloned().collect();
+        let mut subscribers: Vec<_> = subscribers.into_iter().collect();
+        subscribers.sort_by_key(|(_, entry)| entry.from.as_ref().is_some_and(|from| names.contains(from)));
         #[cfg(any(test, feature = "scheduler"))]
         let alerts = document
             .alerts

@@ -1,6 +1,8 @@
 //! Advice of `serializer check` about valid sources that may not do what their author wants.
 
+mod filter;
 pub mod handlers;
+pub mod subscribers;
 mod topics;
 
 use console::{StyledObject, style};
@@ -98,6 +100,7 @@ pub fn of(source: &Source) -> Vec<Advice> {
         .into_iter()
         .chain(nothing)
         .chain(topics::of(source))
+        .chain(filter::of(source))
         .chain(several)
         .chain(repeats)
         .chain(note)

@@ -17,7 +17,7 @@ pub struct Filter(BTreeMap<String, Vec<FilterValue>>);
 /// A number is a whole one, as its digits. A number with a fraction has several spellings, such as `1.5` and `1.50`, so
 /// the parser refuses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum FilterValue {
+pub enum FilterValue {
     Null,
     Flag(bool),
     Number(String),
@@ -84,6 +84,11 @@ impl IgnoredBy {
 }
 
 impl Filter {
+    /// Returns each place, by JSON pointer, with the values that it may have.
+    pub fn places(&self) -> impl Iterator<Item = (&str, &[FilterValue])> {
+        self.0.iter().map(|(place, values)| (place.as_str(), values.as_slice()))
+    }
+
     /// Returns the first place whose value the filter does not take. Returns `None` if the filter takes `body`, and if
     /// `body` cannot be read: nothing is lost because it is damaged.
     pub fn refusing(&self, body: &[u8]) -> Option<&str> {

@@ -244,6 +244,10 @@ mod tests {
                 "source `more`: `from` names `mails`, which is itself a subscriber, of `shop`; name `shop`",
             ),
             (
+                format!("{SHOP}{MAILS}{}", MAILS.replace("'shop'", "'mails'").replace(".mails]", ".first]")),
+                "source `first`: `from` names `mails`, which is itself a subscriber, of `shop`; name `shop`",
+            ),
+            (
                 format!("{}{MAILS}", SHOP.replace("fan-out", "log")),
                 "source `mails`: `from` names `shop`, which needs handler = 'fan-out' then",
             ),

@@ -87,6 +87,7 @@ impl Check {
         for source in sources.iter() {
             let mut of_it = advice::of(source);
             of_it.extend(advice::of_development(source));
+            of_it.extend(advice::subscribers::of(source, &sources));
             if self.json {
                 let texts = |weight| -> Vec<_> {
                     let of_weight = of_it.iter().filter(|advice| advice.weight == weight);
