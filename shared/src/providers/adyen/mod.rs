@@ -173,7 +173,7 @@ impl Provider for Adyen {
     fn describe(&self, request: Request<'_>) -> Described {
         let mut described = tables::describe(&READS, request);
         if let Some(second) = pointer(request.body, "/notificationItems/1/NotificationRequestItem/pspReference") {
-            described.delivery_id = DeliveryId::new(&format!("{}/{second}", described.delivery_id));
+            described.delivery_id = DeliveryId::new(format!("{}/{second}", described.delivery_id));
         }
         described
     }
