@@ -139,7 +139,7 @@ impl Sources {
         let entries = document.sources.0.into_iter().map(|(name, StrictTable(entry))| (name, entry));
         let (subscribers, doors): (BTreeMap<_, _>, BTreeMap<_, _>) =
             entries.partition(|(_, entry)| entry.from.is_some());
-        // A subscriber is checked after the source that it names, even if that is wrongly a subscriber too.
+        // A source that wrongly names a subscriber is checked after it, so that the error can say whose it is.
         let names: BTreeSet<String> = subscribers.keys().cloned().collect();
         let mut subscribers: Vec<_> = subscribers.into_iter().collect();
         subscribers.sort_by_key(|(_, entry)| entry.from.as_ref().is_some_and(|from| names.contains(from)));

@@ -49,7 +49,7 @@ pub struct Target {
     /// The queue of wake-ups
     #[arg(long, env = "QUEUE_URL", value_name = "URL")]
     queue_url: Option<String>,
-    /// Wake-ups carry their account's group, as the parameter FairQueue lets the functions' wake-ups do
+    /// Send wake-ups with their account's group; should equal the stack's parameter FairQueue
     #[arg(long, env = "FAIR_QUEUE")]
     fair_queue: bool,
     /// Retention of deliveries and receipts, in days

@@ -120,7 +120,7 @@ impl Leases {
     /// and instances.
     ///
     /// With `QUEUE_URL`, the release of a lease wakes a worker if deliveries wait. `FAIR_QUEUE`
-    /// (`false` by default) must equal the deployment's. `RETENTION_DAYS` (30 by default) is how long
+    /// (`false` by default) should equal the deployment's. `RETENTION_DAYS` (30 by default) is how long
     /// the rows of idle entities are kept, and must equal the deployment's retention. Operators see
     /// the name of the program as the holder, or in Lambda the names of the function and its log
     /// stream, unless [`Leases::held_by`] sets another description.

@@ -234,7 +234,9 @@ fn unreadable(request: Request<'_>, reason: String) -> String {
         let is_json = providers::parameter(request, "form:payload").is_some_and(|text| text.starts_with('{'));
         return match is_json {
             true => {
-                format!("{reason}; its JSON is in the form's field `payload`: let the sender send application/json")
+                format!(
+                    "{reason}; its JSON is in the form's field `payload`: let the sender send application/json, if it can"
+                )
             }
             false => format!("{reason}; the body is a form, and `{{form:NAME}}` reads a field of it"),
         };

@@ -9,7 +9,7 @@ pub fn of(source: &Source, sources: &Sources) -> Vec<Advice> {
     let fields = filters(source, parent).into_iter().chain(topics(source, parent));
     let note = |field: String| Advice {
         weight: Weight::Note,
-        text: format!("source `{}` never gets a delivery: {field}", source.name),
+        text: format!("source `{}` gets no readable delivery: {field}", source.name),
     };
     fields.map(note).collect()
 }
@@ -17,9 +17,9 @@ pub fn of(source: &Source, sources: &Sources) -> Vec<Advice> {
 fn filters(source: &Source, parent: &Source) -> Option<String> {
     source.filter.places().find_map(|(place, own)| {
         let (_, taken) = parent.filter.places().find(|(other, _)| *other == place)?;
-        own.iter().all(|value| !taken.contains(value)).then(|| {
-            format!("`{}`, which it has them from, has other values for `{place}` in its `filter`", parent.name)
-        })
+        own.iter()
+            .all(|value| !taken.contains(value))
+            .then(|| format!("its parent `{}` takes only other values for `{place}`", parent.name))
     })
 }
 
@@ -28,7 +28,7 @@ fn topics(source: &Source, parent: &Source) -> Option<String> {
     // A delivery without a topic is never ignored.
     let is_left_out = |topic: &str| !topic.contains('*') && topic != "unknown" && !parent.takes(topic);
     (!take.is_empty() && take.iter().all(|topic| is_left_out(topic.as_str())))
-        .then(|| format!("`{}`, which it has them from, takes none of its `topics`", parent.name))
+        .then(|| format!("its parent `{}` takes none of its `topics`", parent.name))
 }
 
 #[cfg(test)]
@@ -48,14 +48,15 @@ mod tests {
     #[test]
     fn subscriber_that_contradicts_its_parent_is_noted() {
         for (parent, subscriber, expected) in [
-            ("filter = { '/test' = false }", "filter = { '/test' = true }", "has other values for `/test`"),
-            ("filter = { '/a' = [1, 2] }", "filter = { '/a' = ['1', 3] }", "has other values for `/a`"),
+            ("filter = { '/test' = false }", "filter = { '/test' = true }", "takes only other values for `/test`"),
+            ("filter = { '/a' = [1, 2] }", "filter = { '/a' = ['1', 3] }", "takes only other values for `/a`"),
             ("topics.take = 'orders/*'", "topics.take = 'refunds/create'", "takes none of its `topics`"),
             ("topics.ignore = 'refunds/*'", "topics.take = ['refunds/create']", "takes none of its `topics`"),
         ] {
             let [note] = notes(parent, subscriber).try_into().unwrap();
             assert!(
-                note.starts_with("source `mails` never gets a delivery: `shop`") && note.contains(expected),
+                note.starts_with("source `mails` gets no readable delivery: its parent `shop`")
+                    && note.contains(expected),
                 "{note}"
             );
         }

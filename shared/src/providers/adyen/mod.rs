@@ -7,12 +7,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    DeliveryId, Described, Encoding, HashName, Proof, Provider, Request, Secret, Unverified,
+    Encoding, HashName, Proof, Provider, Request, Secret, Unverified,
     facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     json::pointer,
     rule::{EntityKind, Example, Rule, RuleLine},
     signature::{self, HmacKey},
-    tables,
 };
 
 #[derive(Debug)]
@@ -41,16 +40,18 @@ fn field<'a>(item: &'a RawValue, name: &str) -> Option<Cow<'a, str>> {
     pointer(item.get().as_bytes(), &format!("/NotificationRequestItem/{name}"))
 }
 
-/// The report's name. It may have colons.
-const REPORT: &str = "REPORT_AVAILABLE";
-
 /// Returns what is signed. `None` if a colon in a field could be moved to the field beside it, so that another item had
-/// the same signature. The shop chooses the merchant's reference; it may have colons, because no field beside it has one.
+/// the same signature.
+///
+/// The shop chooses the merchant's reference, which may have colons. A report's reference is its file's name, which may
+/// have them instead, if the two references behind it are empty.
 fn signed(item: &RawValue) -> Option<String> {
     let values = SIGNED.map(|name| field(item, name).unwrap_or_default());
+    let [_, original, _, reference, _, _, event, _] = &values;
+    let is_report = event == "REPORT_AVAILABLE";
     let may_have_colons = |name: &str| match name {
-        "merchantReference" => true,
-        "pspReference" => values[6] == REPORT,
+        "merchantReference" => !is_report,
+        "pspReference" => is_report && original.is_empty() && reference.is_empty(),
         _ => false,
     };
     let is_clear = SIGNED.iter().zip(&values).all(|(name, value)| may_have_colons(name) || !value.contains(':'));
@@ -135,8 +136,8 @@ const FACTS: Facts = Facts {
            irreversible effect, let the handler ask Adyen. The previous key stays valid for webhooks that Adyen already \
            made: keep both for a while. With `entity = \"{source}/order/\
            {/notificationItems/0/NotificationRequestItem/merchantReference}\"`, all payments of an order wait for each \
-           other, if modifications have no reference of their own. A webhook with several items is delivered as one, \
-           under the first item's payment. Adyen's other webhooks sign in another way: use `generic`.",
+           other, if modifications have no reference of their own. A webhook with several items, which Adyen never \
+           sends, is refused: nothing signs the list. Adyen's other webhooks sign in another way: use `generic`.",
     sources: &[
         "https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures",
         "https://docs.adyen.com/development-resources/webhooks/handle-webhook-events",
@@ -154,28 +155,13 @@ impl Provider for Adyen {
     fn verify(&self, request: Request<'_>, secrets: &[Secret]) -> Result<Proof, Unverified> {
         let body = serde_json::from_slice::<Notification<'_>>(request.body);
         let items = body.map_err(|_| Unverified::NotInBody(SIGNATURE))?.items;
-        if items.is_empty() {
-            return Err(Unverified::NotInBody(SIGNATURE));
-        }
-        for item in items {
-            let signature = field(item, "additionalData/hmacSignature");
-            let signature = signature.ok_or(Unverified::NotInBody(SIGNATURE))?;
-            let claimed = Encoding::Base64.read(SIGNATURE, &signature)?;
-            let keys = secrets.iter().filter_map(key);
-            let signed = signed(item).ok_or(Unverified::Mismatch)?;
-            signature::check(HashName::Sha256, keys, &[signed.as_bytes()], &[claimed])?;
-        }
+        // Adyen sends one item. Nothing signs a list, so a second item could make a seen webhook look like another one.
+        let [item] = items[..] else { return Err(Unverified::NotInBody(SIGNATURE)) };
+        let signature = field(item, "additionalData/hmacSignature").ok_or(Unverified::NotInBody(SIGNATURE))?;
+        let claimed = Encoding::Base64.read(SIGNATURE, &signature)?;
+        let signed = signed(item).ok_or(Unverified::Mismatch)?;
+        signature::check(HashName::Sha256, secrets.iter().filter_map(key), &[signed.as_bytes()], &[claimed])?;
         Ok(Proof::DELIVERY)
-    }
-
-    /// Describes a request. Adyen sends one item. If there are several, the second one's reference is part of the id,
-    /// because lists may begin alike.
-    fn describe(&self, request: Request<'_>) -> Described {
-        let mut described = tables::describe(&READS, request);
-        if let Some(second) = pointer(request.body, "/notificationItems/1/NotificationRequestItem/pspReference") {
-            described.delivery_id = DeliveryId::new(format!("{}/{second}", described.delivery_id));
-        }
-        described
     }
 
     fn reads(&self) -> Option<&Reads> {
@@ -230,13 +216,11 @@ pub(super) mod tests {
         let signature = r#""hmacSignature":"coqCmt/IZ4E3CzPvMY8zTjQVL5hYJUiBRg8UU+iCWo0=""#;
         let good = item(1130, signature);
         assert_eq!(verify(std::slice::from_ref(&good), &[KEY]), Ok(Verified::Delivery));
-        assert_eq!(verify(&[good.clone(), good.clone()], &["00", KEY]), Ok(Verified::Delivery));
-        let bare = item(1130, "");
+        assert_eq!(verify(std::slice::from_ref(&good), &["00", KEY]), Ok(Verified::Delivery));
         for (items, refusal) in [
             (vec![item(1131, signature)], Unverified::Mismatch),
-            (vec![good.clone(), item(1131, signature)], Unverified::Mismatch),
-            (vec![good.clone(), bare.clone()], Unverified::NotInBody(SIGNATURE)),
-            (vec![bare, good.clone()], Unverified::NotInBody(SIGNATURE)),
+            (vec![good.clone(), good.clone()], Unverified::NotInBody(SIGNATURE)),
+            (vec![item(1130, "")], Unverified::NotInBody(SIGNATURE)),
             (vec![good.clone(), "{}".into()], Unverified::NotInBody(SIGNATURE)),
             (vec![], Unverified::NotInBody(SIGNATURE)),
             (vec![item(1130, r#""hmacSignature":"%""#)], Unverified::Malformed(SIGNATURE.into())),
@@ -275,21 +259,14 @@ pub(super) mod tests {
         }
         let other_amount = ["PA", "", "Shop", "x", "1", "7500:SEK", "AUTHORISATION", "true"];
         assert_eq!(verify("PA::Shop:x:1:7500:SEK:AUTHORISATION:true", other_amount), Err(Unverified::Mismatch));
-        // A report's reference is its file's name, with a time.
-        let report = ["report_10:00.csv", "", "Shop", "", "0", "EUR", REPORT, "true"];
-        assert_eq!(verify("report_10:00.csv::Shop::0:EUR:REPORT_AVAILABLE:true", report), Ok(Verified::Delivery));
-    }
-
-    #[test]
-    fn second_item_tells_lists_with_equal_first_items_apart() {
-        let id = |second: &str| {
-            let item = |psp: &str| {
-                format!(r#"{{"NotificationRequestItem":{{"pspReference":"{psp}","eventCode":"CAPTURE"}}}}"#)
-            };
-            let body = format!(r#"{{"notificationItems":[{},{}]}}"#, item("P1"), item(second));
-            tests::describe(&Adyen, &[], &body).delivery_id
+        // A report's reference is a file's name.
+        let text = "report_10:00.csv::Shop::0:EUR:REPORT_AVAILABLE:true";
+        let report = |[psp, original, account, reference]: [&'static str; 4]| {
+            verify(text, [psp, original, account, reference, "0", "EUR", "REPORT_AVAILABLE", "true"])
         };
-        assert_ne!(id("P2"), id("P3"));
+        assert_eq!(report(["report_10:00.csv", "", "Shop", ""]), Ok(Verified::Delivery));
+        assert_eq!(report(["report_10", "00.csv", "", "Shop:"]), Err(Unverified::Mismatch));
+        assert_eq!(report(["report_10:00.csv:", "", "Shop", ""]), Err(Unverified::Mismatch));
     }
 
     #[test]

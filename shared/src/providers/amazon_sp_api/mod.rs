@@ -22,6 +22,16 @@ const LINES: &[RuleLine] = &[
         kind: EntityKind::Named("order"),
     },
     RuleLine {
+        families: &["ORDER_STATUS_CHANGE"],
+        places: &["/Payload/OrderStatusChangeNotification/AmazonOrderId"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
+        families: &["MFN_ORDER_STATUS_CHANGE"],
+        places: &["/Payload/MFNOrderStatusChangeNotification/AmazonOrderId"],
+        kind: EntityKind::Named("order"),
+    },
+    RuleLine {
         families: &["FBA_OUTBOUND_SHIPMENT_STATUS"],
         places: &["/Payload/FBAOutboundShipmentStatusNotification/AmazonOrderId"],
         kind: EntityKind::Named("order"),
@@ -37,6 +47,10 @@ pub(super) const RULE: Rule = Rule {
     examples: &[
         Example::new(
             r#"{"NotificationType":"ORDER_CHANGE","Payload":{"OrderChangeNotification":{"AmazonOrderId":"903-1-2"}}}"#,
+            "order/903-1-2",
+        ),
+        Example::new(
+            r#"{"NotificationType":"ORDER_STATUS_CHANGE","Payload":{"OrderStatusChangeNotification":{"AmazonOrderId":"903-1-2","OrderStatus":"Unshipped"}}}"#,
             "order/903-1-2",
         ),
         Example::new(
@@ -60,6 +74,8 @@ const READS: Reads = Reads {
     topic: &["/NotificationType", "/notificationType"],
     account: &[
         "/Payload/OrderChangeNotification/SellerId",
+        "/Payload/OrderStatusChangeNotification/SellerId",
+        "/Payload/MFNOrderStatusChangeNotification/SellerId",
         "/Payload/FBAOutboundShipmentStatusNotification/SellerId",
         "/Payload/FulfillmentOrderStatusNotification/SellerId",
     ],
@@ -77,9 +93,11 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Milliseconds),
-    care: "Use a standard queue. Let the AWS account that Amazon's guide names for your region call `sqs:SendMessage` \
-           and `sqs:GetQueueAttributes` on it, and name the queue in `createDestination`. A notification summarizes the order: fetch the rest. Other types than those \
-           above name no order at a fixed place, and are parked: leave them out with `topics` (read on 2026-11-29).",
+    care: "Use a standard queue. Let the AWS account that Amazon's guide names for your region call `sqs:SendMessage` and \
+           `sqs:GetQueueAttributes` on it, and name the queue in `createDestination`. A notification summarizes the \
+           order: fetch the rest. Most other types name no order, and are parked: leave them out with `topics`. A \
+           fulfillment order's number is the seller's own: with several sellers, use \
+           `entity = \"{source}/{account}/{entity}\"` (read on 2026-11-29).",
     sources: &[
         "https://developer-docs.amazon.com/sp-api/docs/set-up-notifications-with-amazon-sqs",
         "https://developer-docs.amazon.com/sp-api/docs/notifications-api-v1-use-case-guide",

@@ -4,14 +4,13 @@
 use std::{borrow::Cow, time::Duration};
 
 use super::{
-    Encoding, Request, Secret, Signing,
+    Encoding, Request, Signing,
     facts::{Facts, IdPart, Payload, Reads, Resolution, SignedParts},
     preset::Preset,
     rule::{EntityKind, Example, Rule, RuleLine},
-    signature,
 };
 
-pub(super) static GITHUB: Preset = Preset { signing: SIGNING, reads: READS, objection, is_ping, ..Preset::PLAIN };
+pub(super) static GITHUB: Preset = Preset { signing: SIGNING, reads: READS, is_ping, ..Preset::PLAIN };
 
 const SIGNING: Signing = Signing {
     header: Cow::Borrowed("X-Hub-Signature-256"),
@@ -21,11 +20,6 @@ const SIGNING: Signing = Signing {
 };
 
 const EVENT: &str = "x-github-event";
-
-fn objection(secret: &Secret) -> Option<&'static str> {
-    let reason = "it is an access token; use the secret that you chose for the webhook";
-    signature::objection(secret, &["ghp_", "gho_", "ghs_", "github_pat_"], reason)
-}
 
 fn is_ping(request: Request<'_>) -> bool {
     request.headers.first(EVENT) == Some("ping")

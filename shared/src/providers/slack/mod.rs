@@ -92,7 +92,7 @@ const FACTS: Facts = Facts {
     checks: "when the URL is saved (`url_verification`)",
     care: "Three retries come within 6 minutes; with *Delayed Events*, more come hourly for a day. An edited message is a new \
            event, and names what it was. Slash commands are forms: their topic is the command. The answer is empty, \
-           because Slack shows its body to the user. Buttons and modals (`payload=…`) are parked: give them another URL.",
+           because Slack shows its body to the user. Buttons and modals (`payload=…`) are parked: let them call a program of yours.",
     sources: &[
         "https://docs.slack.dev/authentication/verifying-requests-from-slack/",
         "https://docs.slack.dev/apis/events-api/",

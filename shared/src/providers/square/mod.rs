@@ -40,11 +40,6 @@ const LINES: &[RuleLine] = &[
         kind: EntityKind::Named("order"),
     },
     RuleLine { families: &["invoice"], places: &["/data/object/invoice/order_id"], kind: EntityKind::Named("order") },
-    RuleLine {
-        families: &["refund", "terminal.refund"],
-        places: &["/data/object/refund/payment_id"],
-        kind: EntityKind::Named("payment"),
-    },
     RuleLine { families: &[], places: &["/data/id"], kind: EntityKind::Family },
 ];
 
@@ -65,10 +60,6 @@ pub(super) const RULE: Rule = Rule {
         Example::new(
             r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1","order_id":"o7"}}}}"#,
             "order/o7",
-        ),
-        Example::new(
-            r#"{"type":"refund.updated","data":{"type":"refund","id":"p1_r1","object":{"refund":{"id":"p1_r1","payment_id":"p1"}}}}"#,
-            "payment/p1",
         ),
         Example::new(
             r#"{"type":"terminal.refund.updated","data":{"type":"refund","id":"t1","object":{"refund":{"id":"t1","payment_id":"p1","order_id":"o7"}}}}"#,

@@ -57,7 +57,7 @@ const FACTS: Facts = Facts {
     care: "A snapshot event holds its object at the time of the event. A thin event holds only the object's id: \
            fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order. A payment's \
            `metadata.order_id` is not copied to its refunds and disputes: they run under `payment_intent/ID`, beside the \
-           order. To keep them together under the payment instead, use \
+           order. To keep them together under the payment, give the source, before its first webhook, \
            `entity = [\"{source}/payment_intent/{payment_intent.*:/data/object/id}\", \
            \"{source}/payment_intent/{/data/object/payment_intent}\", \"{source}/{entity}\"]`. From API \
            version 2025-03-31 on, an invoice has no `payment_intent`, and a charge no `invoice`: \

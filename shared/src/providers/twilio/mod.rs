@@ -71,10 +71,10 @@ const FACTS: Facts = Facts {
     retries: None,
     switches_off: "not documented",
     checks: "none. The answer is the empty TwiML `<Response/>`, which does nothing",
-    care: "The source needs `url`: what you give Twilio, without the query. Let Twilio call it by POST: a GET gets 405, and is not repeated. Twilio repeats only failed connections, within \
-           15 s. Events have no time, and `sent` may come after `delivered`. Twilio knows no order: write it into the \
-           callback's URL, `?order=7`, and use `entity = \"{source}/order/{query:order}\"`. The idempotency token is from a \
-           secondary source.",
+    care: "The source needs `url`: what you give Twilio, without the query. Let Twilio call it by POST: a GET gets 405, and \
+           is not repeated. Twilio repeats only failed connections, within 15 s. Events have no time, and `sent` may come \
+           after `delivered`. Twilio knows no order: write it into the callback's URL, `?order=7`, and use \
+           `entity = \"{source}/order/{query:order}\"`. The idempotency token is from a secondary source.",
     sources: &[
         "https://www.twilio.com/docs/usage/webhooks/webhooks-security",
         "https://www.twilio.com/docs/usage/webhooks/webhooks-connection-overrides",
@@ -88,20 +88,23 @@ impl Twilio {
         HmacKey::of(secret).filter(|_| !self.url.is_empty())
     }
 
-    /// Returns the URL without and with its port, or its scheme's. Twilio signs either, and leaves out user and password.
-    fn urls(&self, query: &str) -> [String; 2] {
+    /// Returns the URLs that Twilio may sign: without and with the port, or the scheme's, and without and with user and
+    /// password.
+    fn urls(&self, query: &str) -> [String; 4] {
         let base = self.url.split(['?', '#']).next().unwrap_or_default();
         let usual = if base.starts_with("https:") { ":443" } else { ":80" };
         let (scheme, rest) = base.split_once("://").unwrap_or(("", base));
         let at = rest.find('/').unwrap_or(rest.len());
-        let authority = rest[..at].rsplit('@').next().unwrap_or_default();
-        let is_port = |at: &usize| authority[at + 1..].bytes().all(|byte| byte.is_ascii_digit());
-        let (host, port) = match authority.rfind(':').filter(is_port) {
-            Some(colon) => authority.split_at(colon),
-            None => (authority, usual),
+        let (authority, path) = rest.split_at(at);
+        let (user, host) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let is_port = |at: &usize| host[at + 1..].bytes().all(|byte| byte.is_ascii_digit());
+        let (host, port) = match host.rfind(':').filter(is_port) {
+            Some(colon) => host.split_at(colon),
+            None => (host, usual),
         };
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        ["", port].map(|port| format!("{scheme}://{host}{port}{}{query}", &rest[at..]))
+        let url = |(user, port)| format!("{scheme}://{user}{host}{port}{path}{query}");
+        [("", ""), ("", port), (user, ""), (user, port)].map(url)
     }
 }
 
@@ -145,7 +148,7 @@ impl Provider for Twilio {
     }
 
     fn sign(&self, headers: &Headers, body: &[u8], secret: &Secret, _now: Timestamp) -> Vec<(String, String)> {
-        let [url, _] = self.urls(headers.query());
+        let [url, ..] = self.urls(headers.query());
         let signature = |key| HashName::Sha1.hmac(&key, &[url.as_bytes(), &fields(body)]);
         let signed = |key| (SIGNATURE.to_owned(), Encoding::Base64.encode(&signature(key)));
         self.key(secret).map(signed).into_iter().collect()
@@ -214,9 +217,8 @@ pub(super) mod tests {
         assert_eq!(emptied, Err(Unverified::Mismatch), "the body's hash counts for any body");
     }
 
-    /// Twilio leaves user and password out, and perhaps the port: <https://www.twilio.com/docs/usage/webhooks/webhooks-security>.
     #[test]
-    fn url_with_user_or_port_is_verified_without_them() {
+    fn url_with_user_or_port_is_verified_with_and_without_them() {
         let signed = |url: &str| {
             let key = HmacKey::of(&Secret::new("12345")).unwrap();
             Encoding::Base64.encode(&HashName::Sha1.hmac(&key, &[url.as_bytes(), b"a1"]))
@@ -226,6 +228,7 @@ pub(super) mod tests {
             ("https://h.example:8443/t", "https://h.example/t"),
             ("https://h.example:8443/t", "https://h.example:8443/t"),
             ("https://user:pass@h.example/t", "https://h.example/t"),
+            ("https://user:pass@h.example/t", "https://user:pass@h.example/t"),
             ("https://user:pass@h.example:8443", "https://h.example:8443"),
             ("http://[::1]/t", "http://[::1]:80/t"),
         ] {

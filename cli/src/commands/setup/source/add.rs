@@ -132,9 +132,12 @@ impl Add {
             !options.contains_key("secrets"),
             "a secret cannot be given as an option: type it at the prompt, or pass it on standard input"
         );
-        let signs_itself = |name: &str| providers::by_name(name).is_some_and(|provider| provider.published().is_some());
+        let has_no_secret = |name: &str| {
+            let provider = providers::by_name(name);
+            provider.is_some_and(|provider| provider.published().is_some() || !provider.inlet().has_webhooks())
+        };
         let needs_none = self.no_secret || options.contains_key("queue");
-        if let Some(provider) = self.provider.as_deref().filter(|name| !needs_none && !signs_itself(name)) {
+        if let Some(provider) = self.provider.as_deref().filter(|name| !needs_none && !has_no_secret(name)) {
             let what = format!("the secret of {provider}");
             let secret = secret::read(&what)?;
             refuse_guessable(&what, "secrets", &secret)?;
