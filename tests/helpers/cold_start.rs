@@ -48,7 +48,7 @@ const INIT_RATIO_ALLOWED: f64 = 5.7;
 /// The largest allowed sizes of the binaries `ingest`, `worker` and `scheduler`, in bytes. The limit is 5.7 MB
 /// for arm64, as deployed; the same code for x86-64 is a tenth larger, and has the paths of the machine that builds it.
 const LARGEST_ALLOWED: [u64; 3] =
-    if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_150_000, 6_500_000, 6_300_000] };
+    if cfg!(target_arch = "aarch64") { [5_700_000; 3] } else { [6_150_000, 6_500_000, 6_330_000] };
 
 const SAMPLE: &str = include_str!("../../events/shopify-orders-create.json");
 
