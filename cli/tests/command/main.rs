@@ -21,6 +21,7 @@ mod orders;
 mod outages;
 mod personal;
 mod pipes;
+mod queues;
 mod readings;
 mod restore;
 mod running;

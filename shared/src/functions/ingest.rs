@@ -45,9 +45,9 @@ pub struct Ingest {
 /// ([`keys::PATIENCE`]). The senders with the shortest timeout give up after five seconds.
 const ANSWER: Duration = Duration::from_millis(2500);
 
-/// The event has records that are no messages of a queue. A response would tell some services that all were handled.
+/// The event comes from another service than SQS. Some services would take any response for a success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the event's records are no messages of an SQS queue")]
+#[error("the event's records are not messages of an SQS queue")]
 pub struct ForeignRecords;
 
 /// The answer to an event, in the form that the event's kind demands.

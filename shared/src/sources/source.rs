@@ -43,14 +43,14 @@ document_table! {
         /// The source whose deliveries this one gets: see [several handlers](several-handlers.md). That source has
         /// `handler = "fan-out"`. This one has no URL, and so none of `provider`, `secrets`, `queue`, `webhook_id`,
         /// `client_id`, `tolerance`, `url`, `on_outage` and `generic`.
-        #[field(Text(SOURCE), means("webhooks of its own"), example("shopify"))]
+        #[field(Text(SOURCE), means("its own webhooks"), example("shopify"))]
         pub(super) from: Option<String>,
         /// The ARN of your SQS queue. Its messages are the deliveries: see [queues](queues.md). The provider is
-        /// `amazon-sp-api`, `commercetools`, `generic`, `shopify` or `stripe`. The source has no URL, and so none of
-        /// `secrets`, `webhook_id`, `client_id`, `tolerance`, `url` and `on_outage`.
+        /// `amazon-sp-api`, `commercetools`, `generic`, `shopify` or `stripe`. The source has no URL. It cannot have
+        /// `secrets`, `webhook_id`, `client_id`, `tolerance`, `url` or `on_outage`.
         #[field(
             Text(QUEUE),
-            means_unless("webhooks of its own", provider = "amazon-sp-api" | "commercetools"),
+            means_unless("its own webhooks", provider = "amazon-sp-api" | "commercetools"),
             example("arn:aws:sqs:eu-central-1:123456789012:orders"),
             needs(provider = "generic", generic = toml r#"{ topic = "/type", entity = "/order/id" }"#)
         )]

@@ -37,7 +37,7 @@ This page says how each provider signs, sends and repeats webhooks. [Sources](so
 "#;
 
 const BETWEEN: &str = r#"
-The events of `amazon-sp-api` and `commercetools` come [by a queue](queues.md) only. *Signed fields* says which of delivery id, topic, account and event time the signature covers. The other fields come in unsigned headers, or do not exist. *Deadline* is the time for which the provider waits for an answer.
+The events of `amazon-sp-api` and `commercetools` come [by a queue](queues.md) only. *Signed fields* lists what the signature covers of delivery id, topic, account and event time. The others come in unsigned headers, or do not exist. *Deadline* is how long the provider waits for an answer.
 
 ## What a signature is worth
 

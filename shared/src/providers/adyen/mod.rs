@@ -40,11 +40,11 @@ fn field<'a>(item: &'a RawValue, name: &str) -> Option<Cow<'a, str>> {
     pointer(item.get().as_bytes(), &format!("/NotificationRequestItem/{name}"))
 }
 
-/// Returns what is signed. `None` if a colon in a field could be moved to the field beside it, so that another item had
-/// the same signature.
+/// Returns the signed text, or `None` if it is ambiguous: a colon in a field could also be the end of that field. Other
+/// fields would then have the same signature.
 ///
-/// The shop chooses the merchant's reference, which may have colons. A report's reference is its file's name, which may
-/// have them instead, if the two references behind it are empty.
+/// The merchant's reference may have colons, since the shop chooses it. In a report, the file's name may have them
+/// instead, if the item has no other reference.
 fn signed(item: &RawValue) -> Option<String> {
     let values = SIGNED.map(|name| field(item, name).unwrap_or_default());
     let [_, original, _, reference, _, _, event, _] = &values;

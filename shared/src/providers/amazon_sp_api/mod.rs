@@ -17,27 +17,17 @@ pub(super) static AMAZON_SP_API: QueuePreset = QueuePreset { reads: READS };
 /// `FULFILLMENT_ORDER_STATUS` names the seller's own order, which Amazon only ships.
 const LINES: &[RuleLine] = &[
     RuleLine {
-        families: &["ORDER_CHANGE"],
-        places: &["/Payload/OrderChangeNotification/AmazonOrderId"],
+        families: &[],
+        places: &[
+            "/Payload/OrderChangeNotification/AmazonOrderId",
+            "/Payload/OrderStatusChangeNotification/AmazonOrderId",
+            "/Payload/MFNOrderStatusChangeNotification/AmazonOrderId",
+            "/Payload/FBAOutboundShipmentStatusNotification/AmazonOrderId",
+        ],
         kind: EntityKind::Named("order"),
     },
     RuleLine {
-        families: &["ORDER_STATUS_CHANGE"],
-        places: &["/Payload/OrderStatusChangeNotification/AmazonOrderId"],
-        kind: EntityKind::Named("order"),
-    },
-    RuleLine {
-        families: &["MFN_ORDER_STATUS_CHANGE"],
-        places: &["/Payload/MFNOrderStatusChangeNotification/AmazonOrderId"],
-        kind: EntityKind::Named("order"),
-    },
-    RuleLine {
-        families: &["FBA_OUTBOUND_SHIPMENT_STATUS"],
-        places: &["/Payload/FBAOutboundShipmentStatusNotification/AmazonOrderId"],
-        kind: EntityKind::Named("order"),
-    },
-    RuleLine {
-        families: &["FULFILLMENT_ORDER_STATUS"],
+        families: &[],
         places: &["/Payload/FulfillmentOrderStatusNotification/SellerFulfillmentOrderId"],
         kind: EntityKind::Named("fulfillment_order"),
     },

@@ -1,5 +1,5 @@
-//! commercetools puts a Subscription's notifications into a queue or onto an EventBridge bus, in a format of its own or
-//! as CloudEvents.
+//! commercetools sends a Subscription's notifications to a queue or to EventBridge. They have its own format, or are
+//! CloudEvents.
 //!
 //! A notification is a Message about one event, or a Change, which says only that a resource has a new version.
 

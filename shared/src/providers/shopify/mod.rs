@@ -93,7 +93,7 @@ pub(super) const RULE: Rule = Rule {
     facts: FACTS,
 };
 
-/// The event by which EventBridge delivers a webhook.
+/// An EventBridge event that holds a webhook.
 const ENVELOPE: Envelope =
     Envelope { body: "/detail/payload", headers: Some("/detail/metadata"), ..Envelope::EVENTBRIDGE };
 

@@ -55,14 +55,13 @@ const FACTS: Facts = Facts {
     switches_off: "failures for several days; Stripe first sends an e-mail",
     checks: "`v2.core.event_destination.ping`, a signed thin event: answered 200 and `{}`, not stored",
     care: "A snapshot event holds its object at the time of the event. A thin event holds only the object's id: \
-           fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order. A payment's \
-           `metadata.order_id` is not copied to its refunds and disputes: they run under `payment_intent/ID`, beside the \
-           order. To keep them together under the payment, give the source, before its first webhook, \
-           `entity = [\"{source}/payment_intent/{payment_intent.*:/data/object/id}\", \
+           fetch the object. The `created` of thin events has milliseconds. Stripe does not promise order. Refunds \
+           and disputes lack their payment's `metadata.order_id`. They run under `payment_intent/ID`, beside the order. \
+           This template keeps all under the payment; set it before the first webhook: `entity = [\"{source}/payment_intent/{payment_intent.*:/data/object/id}\", \
            \"{source}/payment_intent/{/data/object/payment_intent}\", \"{source}/{entity}\"]`. From API \
            version 2025-03-31 on, an invoice has no `payment_intent`, and a charge no `invoice`: \
            `invoice_payment.*` names both (read on 2026-11-26). So with a newer version, an invoice's events leave the \
-           payment's order and run under `invoice/ID`, beside it. If you change the version, do it when few \
+           payment's order and run under `invoice/ID`, in parallel. If you change the version, do it when few \
            deliveries wait. To keep an invoice and its `invoice_payment` together instead, use \
            `entity = [\"{source}/invoice/{invoice.*:/data/object/id}\", \
            \"{source}/invoice/{invoice_payment.*:/data/object/invoice}\", \"{source}/{entity}\"]`.",
