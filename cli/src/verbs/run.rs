@@ -171,7 +171,10 @@ impl OperationRequest {
             watch.wait(deployment, interrupt).await?;
         }
         if is_many && is_started && self.verb.waits_for_probe && !json {
-            say!("Their handlers run now; `{}` shows what is still in trouble", deployment.line("status", &[]));
+            say!(
+                "Workers handle them by themselves; `{}` shows what is still in trouble",
+                deployment.line("status", &[])
+            );
         }
         if let Some((order, report)) = last.as_ref().filter(|_| is_one) {
             return finish(report, order, json, deployment).await;

@@ -118,7 +118,7 @@ fn bulk_resume_keeps_arrival_order_while_deliveries_arrive() {
     let some = trouble.said(&["resume", "--source", "warehouse", "--limit", "2", "--yes"]);
     let lines: Vec<&str> = some.lines().collect();
     assert_eq!(lines[0], "resume: 2 done, 0 needed no change, 4 remain");
-    assert!(lines[1].starts_with("Their handlers run now; `") && lines[1].contains(" status "), "{some}");
+    assert!(lines[1].starts_with("Workers handle them by themselves; `") && lines[1].contains(" status "), "{some}");
     let later: Vec<_> = (0..ORDERS)
         .map(|order| file(&trouble.folder, &format!("later{order}.json"), &change(order, "b")))
         .map(|path| path.to_str().unwrap().to_owned())
