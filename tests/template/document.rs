@@ -180,9 +180,13 @@ impl Evaluation<'_> {
     }
 
     fn truth(&mut self, given: &Value) -> bool {
+        if let Some(name) = given["Condition"].as_str() {
+            return self.holds(name);
+        }
         match function(given) {
             Some(("Fn::Equals", sides)) => self.evaluated(&sides[0]) == self.evaluated(&sides[1]),
             Some(("Fn::Not", one)) => !self.truth(&one[0]),
+            Some(("Fn::Or", all)) => all.as_array().into_iter().flatten().any(|one| self.truth(one)),
             _ => {
                 self.broken.push(format!("{given} is no condition"));
                 false

@@ -29,7 +29,7 @@ fn queue_of_a_source_loses_no_message() {
         assert_eq!(messages["QueueName"], name);
         assert_eq!(messages["FifoQueue"], dead["FifoQueue"], "both are of one type");
         assert_eq!(messages["FifoQueue"].is_null(), kind == "standard");
-        assert_eq!(deployed.at("SendEvents"), &Value::Null, "without a rule, no other service may send");
+        assert_eq!(deployed.at("SendEvents"), &Value::Null, "without a rule or principal, nobody else may send");
         let visible = number(&messages["VisibilityTimeout"]);
         let timeout = number(core().deployed(&[]).at("Ingest Properties Timeout"));
         assert!(visible >= 6 * timeout, "{visible} s");
@@ -54,13 +54,49 @@ fn queue_of_a_source_loses_no_message() {
     }
 }
 
+/// Returns the statements of the queue's policy.
+fn senders(given: &[(&str, &str)]) -> Value {
+    let deployed = queue(given);
+    assert_eq!(deployed.broken, [""; 0]);
+    assert_eq!(texts(deployed.at("SendEvents Properties Queues")), ["Messages"]);
+    let policies = deployed.of_type("AWS::SQS::QueuePolicy").len();
+    assert_eq!(policies, 1, "a queue has one policy");
+    deployed.at("SendEvents Properties PolicyDocument Statement").clone()
+}
+
+fn rule_statement() -> Value {
+    json!({
+        "Sid": "SendEvents", "Effect": "Allow", "Principal": { "Service": "events.amazonaws.com" },
+        "Action": "sqs:SendMessage", "Resource": "Messages.Arn",
+        "Condition": { "ArnEquals": { "aws:SourceArn": RULE } },
+    })
+}
+
+fn principal_statement(principal: &str, actions: &[&str]) -> Value {
+    json!({
+        "Sid": "SendMessages", "Effect": "Allow", "Principal": { "AWS": principal },
+        "Action": actions, "Resource": "Messages.Arn",
+    })
+}
+
+/// Only Amazon's guide demands the right to read the queue's attributes.
+///
+/// Promise: only the rule and the principal that you name may send to the template's queue from outside the account.
 #[test]
-fn only_the_named_rule_may_send_to_the_queue() {
-    let deployed = queue(&[("EventRuleArn", RULE)]);
-    let policy = deployed.at("SendEvents Properties PolicyDocument Statement 0");
-    assert_eq!(policy["Principal"], json!({ "Service": "events.amazonaws.com" }));
-    assert_eq!((&policy["Action"], &policy["Resource"]), (&json!("sqs:SendMessage"), &json!("Messages.Arn")));
-    assert_eq!(policy["Condition"], json!({ "ArnEquals": { "aws:SourceArn": RULE } }));
+fn only_named_rule_and_principal_may_send() {
+    const AMAZON: &str = "437568002678";
+    const COMMERCETOOLS: &str = "arn:aws:iam::362576667341:user/subscriptions";
+    let amazon = principal_statement(AMAZON, &["sqs:SendMessage", "sqs:GetQueueAttributes"]);
+    let commercetools = principal_statement(COMMERCETOOLS, &["sqs:SendMessage"]);
+    assert_eq!(senders(&[("EventRuleArn", RULE)]), json!([rule_statement()]));
+    assert_eq!(senders(&[("SenderPrincipal", AMAZON)]), json!([amazon]));
+    assert_eq!(senders(&[("SenderPrincipal", COMMERCETOOLS)]), json!([commercetools]));
+    let both = senders(&[("EventRuleArn", RULE), ("SenderPrincipal", COMMERCETOOLS)]);
+    assert_eq!(both, json!([rule_statement(), commercetools]));
+    let page = crate::file("docs/queues.md");
+    for principal in [AMAZON, COMMERCETOOLS] {
+        assert!(page.contains(&format!("SenderPrincipal={principal}")), "{principal}");
+    }
 }
 
 #[test]

@@ -14,12 +14,13 @@ fn assigned(text: &str) -> BTreeSet<&str> {
 /// CamelCase names in these texts that are not parameters.
 const OTHERS: &[&str] = &["Enabled", "PointInTimeRecoveryEnabled", "Stacks"];
 
-const PAGES_AND_SCRIPTS: [&str; 7] = [
+const PAGES_AND_SCRIPTS: [&str; 8] = [
     ".ci/on-aws",
     "docs/company.md",
     "docs/data.md",
     "docs/deploying.md",
     "docs/operating.md",
+    "docs/queues.md",
     "docs/runbooks/restore.md",
     "templates/github/webhooks.yml",
 ];

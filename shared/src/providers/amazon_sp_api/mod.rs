@@ -83,7 +83,7 @@ const READS: Reads = Reads {
 const FACTS: Facts = Facts {
     payload: Payload::Snapshot,
     resolution: Some(Resolution::Milliseconds),
-    care: "Use a standard queue. Let the AWS account that Amazon's guide names for your region call `sqs:SendMessage` and \
+    care: "Use a standard queue. Let the AWS account that Amazon's guide names, 437568002678, call `sqs:SendMessage` and \
            `sqs:GetQueueAttributes` on it, and name the queue in `createDestination`. A notification summarizes the \
            order: fetch the rest. Most other types name no order, and are parked: leave them out with `topics`. A \
            fulfillment order's number is the seller's own: with several sellers, use \
