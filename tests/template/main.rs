@@ -6,6 +6,7 @@ mod changes;
 mod deployer;
 mod document;
 mod door;
+mod ebay;
 mod functions;
 mod grants;
 mod inlets;
@@ -26,8 +27,13 @@ use tests::tree::read as file;
 /// The ARN of a secret in Secrets Manager.
 const SECRET: &str = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:sources-Ab12Cd";
 
-const TEMPLATES: [&str; 4] =
-    ["template.yaml", "templates/observability.yaml", "templates/domain.yaml", "templates/inlets/queue.yaml"];
+const TEMPLATES: [&str; 5] = [
+    "template.yaml",
+    "templates/observability.yaml",
+    "templates/domain.yaml",
+    "templates/inlets/queue.yaml",
+    "templates/inlets/ebay/template.yaml",
+];
 
 fn core() -> SamTemplate {
     SamTemplate::read("template.yaml")

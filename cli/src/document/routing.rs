@@ -195,19 +195,21 @@ mod tests {
     /// Promise: `check --event` routes an SQS event of each preset that reads a queue.
     #[test]
     fn each_message_sample_has_a_route() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../events/queues");
-        let document = std::fs::read_to_string(folder.join("sources.toml")).unwrap();
-        let sources = Sources::parse(&document).unwrap();
         let mut routed = std::collections::BTreeSet::new();
-        for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
-            if file.extension().is_some_and(|kind| kind == "json") {
-                let event = std::fs::read_to_string(&file).unwrap();
-                let routes = super::routes(&event, &sources, Timestamp::from_millis(0)).unwrap();
-                let [Route { source, does: "takes it", why, .. }] = routes.as_slice() else { panic!("{routes:?}") };
-                assert!(why.contains("order/"), "{}: {why}", file.display());
-                routed.insert(source.clone());
+        for folder in ["events/queues", "templates/inlets/ebay"] {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+            let document = std::fs::read_to_string(folder.join("sources.toml")).unwrap();
+            let sources = Sources::parse(&document).unwrap();
+            for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+                if file.extension().is_some_and(|kind| kind == "json") {
+                    let event = std::fs::read_to_string(&file).unwrap();
+                    let routes = super::routes(&event, &sources, Timestamp::from_millis(0)).unwrap();
+                    let [Route { source, does: "takes it", why, .. }] = routes.as_slice() else { panic!("{routes:?}") };
+                    assert!(why.contains("order/"), "{}: {why}", file.display());
+                    routed.insert(source.clone());
+                }
             }
         }
-        assert_eq!(routed.len(), 4, "{routed:?}");
+        assert_eq!(routed.len(), 5, "{routed:?}");
     }
 }
