@@ -17,6 +17,7 @@ pub mod runtime_api;
 pub mod samples;
 mod schedule;
 pub mod sender;
+mod source_queues;
 
 use std::{
     io::ErrorKind,
@@ -48,7 +49,7 @@ use webhook_serializer::{
     },
     handler::Handler,
     protocol::state::HolderInfo,
-    sources::LiveSources,
+    sources::{LiveSources, Source},
     telemetry::Observer,
     time::Env,
 };
@@ -60,6 +61,8 @@ pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
+pub use source_queues::local_queue_url;
+use source_queues::{IngestFunction, SourceQueues};
 
 /// The timeout of workers and schedulers. It is the template's default for a worker; the template's scheduler has 300
 /// s.
@@ -141,7 +144,8 @@ impl LocalRun {
         let retention = local.drain.retention;
         let inbox = local.inbox();
         let keys = keys(samples, env.clone());
-        let ingest = Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys);
+        let ingest = Arc::new(Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys));
+        local.feed_ingest(IngestFunction::Here(ingest.clone()))?;
         let mut environment = environment(&local.engines, &local.drain);
         environment.extend(file.map(sources_variable));
         let until = stopped(local.stop.subscribe());
@@ -176,6 +180,7 @@ impl LocalRun {
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
         local.tasks.spawn(schedule::run(ScheduledFunction::Invoked(invoker.clone()), Env::system(), stopping));
+        local.feed_ingest(IngestFunction::Invoked(invoker.clone()))?;
         local.feed(LocalFunction::Invoked(invoker));
         Ok(local)
     }
@@ -240,6 +245,21 @@ impl LocalRun {
             .noting(self.at_work.clone());
         self.functions.push(source.function());
         self.tasks.spawn(source.run(self.stop.subscribe()))
+    }
+
+    /// Creates the queues of the sources, and feeds ingest from them.
+    fn feed_ingest(&mut self, ingest: IngestFunction) -> Result<()> {
+        let queues = SourceQueues::create(self.engines.queues().clone(), self.sources.clone(), ingest)?;
+        self.tasks.spawn(queues.run(self.stop.subscribe()));
+        Ok(())
+    }
+
+    /// Returns each source that has a queue, and the queue's URL in this run.
+    pub fn source_queues(&self) -> Vec<(String, String)> {
+        let endpoint = self.engines.queue_endpoint();
+        let url =
+            |source: &Arc<Source>| Some((source.name.to_string(), local_queue_url(&endpoint, source.queue.as_ref()?)));
+        self.sources.current().iter().filter_map(url).collect()
     }
 
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {

@@ -2,6 +2,7 @@
 
 mod dead_letters;
 mod fairness;
+mod fifo;
 mod fixture;
 mod receipts;
 mod receiving;

@@ -18,14 +18,12 @@ use webhook_serializer::protocol::delivery::LARGEST_BODY;
 
 pub(super) async fn serve(
     listener: TcpListener,
-    ingest: Ingest,
+    ingest: Arc<Ingest>,
     environment: Vec<(String, String)>,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
-    let router = environment_route(environment)
-        .fallback(answer)
-        .layer(DefaultBodyLimit::max(LARGEST_BODY))
-        .with_state(Arc::new(ingest));
+    let router =
+        environment_route(environment).fallback(answer).layer(DefaultBodyLimit::max(LARGEST_BODY)).with_state(ingest);
     Ok(axum::serve(listener, router).with_graceful_shutdown(until).await?)
 }
 

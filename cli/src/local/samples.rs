@@ -1,6 +1,7 @@
 //! The samples of `events/`, signed again for a source at a given time.
 
 mod keys;
+pub mod queued;
 
 use anyhow::{Context, Result};
 use webhook_serializer::{

@@ -16,6 +16,7 @@ mod leases;
 mod listen;
 mod listen_to;
 mod local;
+mod local_queues;
 mod mending;
 mod orders;
 mod outages;

@@ -1,4 +1,7 @@
-//! `serializer send`: posts freshly signed sample webhooks, and prints the server's answers.
+//! `serializer send`: posts freshly signed sample webhooks, and prints the server's answers. Puts sample messages into the
+//! queues of a local run.
+
+mod queue;
 
 use std::{
     path::{Path, PathBuf},
@@ -12,29 +15,33 @@ use serde_json::json;
 use serializer::{
     document,
     local::{
-        samples,
+        samples::{
+            self,
+            queued::{self, EventMessage},
+        },
         sender::{HttpAnswer, Sender},
     },
     output::{self, local_address},
     say,
     view::position::marked,
 };
-use webhook_serializer::{protocol::entity::Sequence, providers::webhook_senders, sources::Sources, time::Env};
+use webhook_serializer::{protocol::entity::Sequence, providers::NAMES, sources::Sources, time::Env};
 
 use crate::commands::print_json;
+use queue::{LocalQueues, Queued};
 
 #[derive(Debug, Args)]
 pub struct Send {
-    /// Function URL events, as in `events/`; other files are skipped
+    /// Function URL events and SQS events, as in `events/` and `events/queues/`; other files are skipped
     #[arg(required_unless_present = "provider", value_name = "FILE")]
     events: Vec<PathBuf>,
     /// Send all samples of this provider, instead of files
-    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(webhook_senders()))]
+    #[arg(long, value_name = "NAME", conflicts_with = "events", value_parser = PossibleValuesParser::new(NAMES))]
     provider: Option<String>,
-    /// The URL to post to, without `/webhooks/…`; or set SERIALIZER_LOCAL to it
+    /// The URL to post to, without `/webhooks/…`; or set SERIALIZER_LOCAL to it. For SQS events, that of a `serializer local`
     #[arg(long, default_value = local_address(), value_name = "URL")]
     to: String,
-    /// The sources document with the secrets to sign with; by default the samples' own
+    /// The sources document with the secrets to sign with, and the queues; by default the samples' own, without queues
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
     /// Print a `curl` line for each instead of sending it
@@ -77,9 +84,23 @@ impl Send {
         let mut not_verified = false;
         for (path, event) in self.events(&sources)? {
             let path = path.as_path();
+            if let Some(messages) = queued::messages(&event) {
+                let messages = messages?;
+                if let Some(queue) = queue::unknown(&messages, &sources) {
+                    output::complain(format_args!(
+                        "{}: skipped; {}; name the document that has it with --sources FILE",
+                        path.display(),
+                        sources.no_such_queue(queue)
+                    ));
+                    continue;
+                }
+                sent += 1;
+                all_accepted &= self.send_messages(path, &messages, &sources, to).await?;
+                continue;
+            }
             if !samples::is_webhook(&event) {
                 output::complain(format_args!(
-                    "{}: skipped; it is not an event that posts to /webhooks/{{source}}",
+                    "{}: skipped; it is not an event that posts to /webhooks/{{source}}, and no SQS event",
                     path.display()
                 ));
                 continue;
@@ -113,8 +134,28 @@ impl Send {
         if not_verified {
             output::complain(self.other_secrets());
         }
-        ensure!(sent > 0, "none of these files is a webhook; events/ has samples");
+        ensure!(sent > 0, "none of these files is a webhook or an SQS event; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Puts the messages of an SQS event into the queues of a local run. Returns whether all are there.
+    async fn send_messages(&self, path: &Path, messages: &[EventMessage], sources: &Sources, to: &str) -> Result<bool> {
+        ensure!(!self.curl, "{} is an SQS event, and --curl prints webhooks only; leave out --curl", path.display());
+        let queues = LocalQueues::connect(to).await?;
+        for message in messages {
+            match queues.send(message, sources).await {
+                Ok(Queued { entity, message_id }) if self.json => {
+                    print_json(&json!({ "file": path, "entity": entity, "message": message_id }));
+                }
+                Ok(Queued { entity, message_id }) => say!("{entity} is message {message_id} of its queue"),
+                // The messages behind it must not overtake it.
+                Err(error) => {
+                    output::complain(format_args!("{}: {error:#}", path.display()));
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn events(&self, sources: &Sources) -> Result<Vec<(PathBuf, String)>> {
@@ -127,11 +168,20 @@ impl Send {
         };
         let samples = samples::of_provider(provider);
         let Some(file) = &self.sources else {
+            ensure!(
+                !samples.is_empty(),
+                "{provider} sends to a queue: name a document that has one with --sources FILE"
+            );
             return Ok(samples.into_iter().map(|(name, event)| (name.into(), event.to_owned())).collect());
         };
-        let source = samples::source_of(provider, sources);
-        let source =
-            source.with_context(|| format!("{} has no source with the provider {provider}", file.display()))?;
+        let Some(source) = samples::source_of(provider, sources) else {
+            let of_provider = sources.iter().filter(|source| source.provider_name == provider);
+            let queue = of_provider.filter_map(|source| source.queue.as_ref()).next();
+            let queue =
+                queue.with_context(|| format!("{} has no source with the provider {provider}", file.display()))?;
+            let messages = queued::readdressed(provider, queue)?;
+            return Ok(messages.into_iter().map(|(name, event)| (name.into(), event)).collect());
+        };
         let to_it = |(name, event): (&str, &str)| Ok((name.into(), samples::readdressed(event, source.name.as_str())?));
         samples.into_iter().map(to_it).collect()
     }

@@ -1,8 +1,11 @@
-//! The queues' messages, the checks of their bodies, and receipt handles.
+//! The queues' messages, the checks of their parts, and receipt handles.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
-use super::error::{Code, SqsError};
+use super::{
+    attribute::MessageAttribute,
+    error::{Code, SqsError},
+};
 
 /// The longest message body that SQS accepts, in bytes.
 const LONGEST_BODY: usize = 1_048_576;
@@ -11,16 +14,22 @@ const LONGEST_BODY: usize = 1_048_576;
 pub struct NewMessage {
     pub body: String,
     pub delay: Duration,
-    /// The `MessageGroupId`, which names a tenant of a fair queue. Each message without it is a separate tenant.
+    /// The `MessageGroupId`. In a FIFO queue, a group's messages keep their order. In a standard queue, a group names a
+    /// tenant; each message without a group is a separate tenant.
     pub group: Option<String>,
+    pub deduplication_id: Option<String>,
+    pub attributes: MessageAttributes,
 }
+
+pub type MessageAttributes = BTreeMap<String, MessageAttribute>;
 
 impl NewMessage {
     pub fn with_body(body: impl Into<String>) -> Self {
         Self { body: body.into(), ..Self::default() }
     }
 
-    pub(super) fn check(&self) -> Result<(), SqsError> {
+    /// Checks the message, as a FIFO queue does if `is_fifo`, and else as a standard queue.
+    pub(super) fn check(&self, is_fifo: bool) -> Result<(), SqsError> {
         if self.body.is_empty() {
             let message = "The request must contain the parameter MessageBody.";
             return Err(SqsError::new(Code::MissingParameter, message));
@@ -34,16 +43,39 @@ impl NewMessage {
                            #xE000 to #xFFFD | #x10000 to #x10FFFF";
             return Err(SqsError::new(Code::InvalidMessageContents, message));
         }
-        if let Some(group) = self.group.as_ref().filter(|group| !is_group(group)) {
-            let reason = "Must be 1 to 128 letters, digits and punctuation.";
-            return Err(SqsError::invalid_parameter("MessageGroupId", group, reason));
+        for (parameter, id) in [("MessageGroupId", &self.group), ("MessageDeduplicationId", &self.deduplication_id)] {
+            if let Some(id) = id.as_ref().filter(|id| !is_id(id)) {
+                let reason = "Must be 1 to 128 letters, digits and punctuation.";
+                return Err(SqsError::invalid_parameter(parameter, id, reason));
+            }
         }
-        Ok(())
+        self.check_for_queue_type(is_fifo)?;
+        self.attributes.iter().try_for_each(|(name, attribute)| attribute.check(name))
+    }
+
+    fn check_for_queue_type(&self, is_fifo: bool) -> Result<(), SqsError> {
+        let unfit = "The request includes a parameter that is not valid for this queue type.";
+        match (is_fifo, &self.group, &self.deduplication_id) {
+            (true, None, _) => {
+                let message = "The request must contain the parameter MessageGroupId.";
+                Err(SqsError::new(Code::MissingParameter, message))
+            }
+            (true, _, None) => {
+                let message = "The queue should either have ContentBasedDeduplication enabled or \
+                               MessageDeduplicationId provided explicitly";
+                Err(SqsError::new(Code::InvalidParameterValue, message))
+            }
+            (true, ..) if !self.delay.is_zero() => {
+                Err(SqsError::invalid_parameter("DelaySeconds", self.delay.as_secs(), unfit))
+            }
+            (false, _, Some(id)) => Err(SqsError::invalid_parameter("MessageDeduplicationId", id, unfit)),
+            _ => Ok(()),
+        }
     }
 }
 
-/// Returns whether SQS accepts a text as `MessageGroupId`.
-fn is_group(text: &str) -> bool {
+/// Returns whether SQS accepts a text as `MessageGroupId` or `MessageDeduplicationId`.
+fn is_id(text: &str) -> bool {
     (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
@@ -63,6 +95,11 @@ pub struct QueuedMessage {
     /// The number of receives of this message so far, in all queues. The number includes the receive that returned this
     /// value.
     pub receive_count: u32,
+    /// The message's position in its queue. It is larger than that of each earlier message.
+    pub sequence_number: i64,
+    pub group: Option<String>,
+    pub deduplication_id: Option<String>,
+    pub attributes: MessageAttributes,
 }
 
 /// Returns the MD5 digest of a body. SQS answers with this digest, and SDKs compare it.

@@ -1,4 +1,4 @@
-//! Implements SQS's rules for standard queues: sends, receives, receipt handles, and the wake-up of waiting receives.
+//! Implements SQS's rules for queues: sends, receives, receipt handles, and the wake-up of waiting receives.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,6 +20,7 @@ use super::{
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSettings {
+    /// The name. The name of a FIFO queue ends with `.fifo`.
     pub name: String,
     /// How long a received message stays hidden, unless the receive sets another time.
     pub visibility_timeout: Duration,
@@ -29,6 +30,10 @@ pub struct QueueSettings {
 impl QueueSettings {
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), visibility_timeout: Duration::from_secs(30), redrive: None }
+    }
+
+    fn is_fifo(&self) -> bool {
+        self.name.ends_with(".fifo")
     }
 }
 
@@ -151,8 +156,12 @@ impl Queues {
         let now = self.clock.now();
         let state = self.lock();
         let found = state.queue(queue)?;
-        message.check()?;
-        let id = state.store.insert(queue, message, now)?;
+        let is_fifo = found.settings.is_fifo();
+        message.check(is_fifo)?;
+        let id = match is_fifo {
+            true => state.store.insert_once(queue, message, now)?,
+            false => state.store.insert(queue, message, now)?,
+        };
         found.wake();
         Ok(id)
     }
@@ -196,7 +205,10 @@ impl Queues {
         let mut gave_up = false;
         let mut left_visible = false;
         loop {
-            let visible = state.store.visible(name, now, receive.max_messages, &queue.noisy)?;
+            let visible = match queue.settings.is_fifo() {
+                true => state.store.visible_in_order(name, now, receive.max_messages)?,
+                false => state.store.visible(name, now, receive.max_messages, &queue.noisy)?,
+            };
             if visible.is_empty() {
                 break;
             }
@@ -245,7 +257,11 @@ impl Queues {
         let state = self.lock();
         let found = state.queue(queue)?;
         state.store.delete(queue, ReceiptHandle::parse(receipt_handle, queue)?)?;
-        found.changes.notify_waiters();
+        match found.settings.is_fifo() {
+            // The next message of the group may have become visible.
+            true => found.wake(),
+            false => found.changes.notify_waiters(),
+        }
         Ok(())
     }
 
@@ -310,12 +326,15 @@ impl QueuesState {
         self.queues.get(name).ok_or_else(SqsError::no_such_queue)
     }
 
-    /// Finds the noisy groups, as a [fair queue](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues-detailed.html)
+    /// Finds the noisy groups of a standard queue, as a [fair queue](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-fair-queues-detailed.html)
     /// does (read on 2026-11-29): those with more than a tenth of the messages in flight, and at least 30. A group stays
     /// noisy until a receive finds none of its messages visible. Unlike SQS, the stand-in measures no processing times,
     /// and prefers no noisy group to another.
     fn find_noisy_groups(&mut self, name: &str, now: Duration) -> Result<(), SqsError> {
         let queue = self.queues.get_mut(name).ok_or_else(SqsError::no_such_queue)?;
+        if queue.settings.is_fifo() {
+            return Ok(());
+        }
         let counts = self.store.in_flight_by_group(name, now)?;
         let total: u64 = counts.iter().map(|(_, count)| count).sum();
         let is_noisy = |count: u64| count >= NOISY_MESSAGES && count * NOISY_SHARE > total;

@@ -14,12 +14,14 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch};
 
 use super::{
+    attribute::md5_of,
     error::{Code, SqsError},
-    message::{NewMessage, QueuedMessage, md5},
+    message::{MessageAttributes, NewMessage, QueuedMessage, md5},
     queues::{Queues, Receive},
 };
 
-const ACCOUNT: &str = "000000000000";
+/// The path of the queues that belong to the local run.
+const ACCOUNT: &str = "000000000000/";
 
 /// The largest request in bytes, with room for the longest body if JSON escapes each of its bytes.
 const REQUEST_BYTES: usize = 8 * 1024 * 1024;
@@ -28,19 +30,39 @@ const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("application/x-amz-js
 
 const BATCH: usize = 10;
 
+/// Returns a queue's URL. Its path is the name; a name without slashes is in an account of the local run's own.
 pub fn queue_url(address: SocketAddr, name: &str) -> String {
-    format!("http://{address}/{ACCOUNT}/{name}")
+    let account = if name.contains('/') { "" } else { ACCOUNT };
+    format!("http://{address}/{account}{name}")
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct SendMessage {
     queue_url: String,
+    #[serde(flatten)]
+    message: SentMessage,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SentMessage {
     #[serde(default)]
     message_body: String,
     #[serde(default)]
     delay_seconds: i64,
     message_group_id: Option<String>,
+    message_deduplication_id: Option<String>,
+    #[serde(default)]
+    message_attributes: MessageAttributes,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct SentEntry {
+    id: String,
+    #[serde(flatten)]
+    message: SentMessage,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,10 +87,21 @@ fn one() -> usize {
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct BatchRequest {
+struct BatchRequest<T> {
     queue_url: String,
-    #[serde(default)]
-    entries: Vec<BatchEntry>,
+    #[serde(default = "Vec::new")]
+    entries: Vec<T>,
+}
+
+/// An entry of a batch. The answer names it by its id.
+trait Entry {
+    fn id(&self) -> &str;
+}
+
+impl Entry for SentEntry {
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -78,6 +111,12 @@ struct BatchEntry {
     receipt_handle: String,
     #[serde(default)]
     visibility_timeout: i64,
+}
+
+impl Entry for BatchEntry {
+    fn id(&self) -> &str {
+        &self.id
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -129,7 +168,11 @@ async fn answer(State(server): State<Arc<Server>>, headers: HeaderMap, body: Byt
 impl Server {
     async fn perform(&self, target: &str, body: &[u8]) -> Result<Value, SqsError> {
         match target.strip_prefix("AmazonSQS.").unwrap_or_default() {
-            "SendMessage" => self.send(read(body)?),
+            "SendMessage" => {
+                let SendMessage { queue_url, message } = read(body)?;
+                self.send(name_in(&queue_url), message)
+            }
+            "SendMessageBatch" => self.batch(read(body)?, |queue, entry: SentEntry| self.send(queue, entry.message)),
             "ReceiveMessage" => {
                 let mut closing = self.closing.clone();
                 tokio::select! {
@@ -138,12 +181,14 @@ impl Server {
                     _ = closing.wait_for(|closing| *closing) => Ok(json!({})),
                 }
             }
-            "DeleteMessageBatch" => {
-                self.batch(read(body)?, |queue, entry| self.queues.delete(queue, &entry.receipt_handle))
-            }
-            "ChangeMessageVisibilityBatch" => self.batch(read(body)?, |queue, entry| {
+            "DeleteMessageBatch" => self.batch(read(body)?, |queue, entry: BatchEntry| {
+                self.queues.delete(queue, &entry.receipt_handle)?;
+                Ok(json!({}))
+            }),
+            "ChangeMessageVisibilityBatch" => self.batch(read(body)?, |queue, entry: BatchEntry| {
                 let timeout = visibility(entry.visibility_timeout)?;
-                self.queues.change_visibility(queue, &entry.receipt_handle, timeout)
+                self.queues.change_visibility(queue, &entry.receipt_handle, timeout)?;
+                Ok(json!({}))
             }),
             "GetQueueAttributes" => self.attributes(&read(body)?),
             _ => {
@@ -153,12 +198,18 @@ impl Server {
         }
     }
 
-    fn send(&self, request: SendMessage) -> Result<Value, SqsError> {
-        let delay = seconds("DelaySeconds", request.delay_seconds, 900)?;
-        let digest = md5(&request.message_body);
-        let message = NewMessage { body: request.message_body, delay, group: request.message_group_id };
-        let id = self.queues.send(name_in(&request.queue_url), &message)?;
-        Ok(json!({ "MessageId": id, "MD5OfMessageBody": digest }))
+    fn send(&self, queue: &str, sent: SentMessage) -> Result<Value, SqsError> {
+        let message = NewMessage {
+            body: sent.message_body,
+            delay: seconds("DelaySeconds", sent.delay_seconds, 900)?,
+            group: sent.message_group_id,
+            deduplication_id: sent.message_deduplication_id,
+            attributes: sent.message_attributes,
+        };
+        let id = self.queues.send(queue, &message)?;
+        let digest = md5(&message.body);
+        let of_attributes = md5_of(&message.attributes);
+        Ok(json!({ "MessageId": id, "MD5OfMessageBody": digest, "MD5OfMessageAttributes": of_attributes }))
     }
 
     async fn receive(&self, request: ReceiveMessage) -> Result<Value, SqsError> {
@@ -174,25 +225,27 @@ impl Server {
         };
         let messages = self.queues.receive(name_in(&request.queue_url), receive).await?;
         let names = [request.attribute_names, request.message_system_attribute_names].concat();
-        let message = |QueuedMessage { message_id, receipt_handle, body, sent_at, receive_count }: QueuedMessage| {
-            json!({
-                "MessageId": message_id,
-                "ReceiptHandle": receipt_handle,
-                "MD5OfBody": md5(&body),
-                "Body": body,
-                "Attributes": requested(&names, &[
-                    ("ApproximateReceiveCount", u128::from(receive_count)),
-                    ("SentTimestamp", sent_at.as_millis()),
-                ]),
-            })
-        };
+        let message =
+            |QueuedMessage { message_id, receipt_handle, body, sent_at, receive_count, .. }: QueuedMessage| {
+                json!({
+                    "MessageId": message_id,
+                    "ReceiptHandle": receipt_handle,
+                    "MD5OfBody": md5(&body),
+                    "Body": body,
+                    "Attributes": requested(&names, &[
+                        ("ApproximateReceiveCount", u128::from(receive_count)),
+                        ("SentTimestamp", sent_at.as_millis()),
+                    ]),
+                })
+            };
         Ok(json!({ "Messages": messages.into_iter().map(message).collect::<Vec<_>>() }))
     }
 
-    fn batch(
+    /// Applies the entries of a batch in their order. `apply` returns the answer about an entry, without its id.
+    fn batch<T: Entry>(
         &self,
-        request: BatchRequest,
-        apply: impl Fn(&str, &BatchEntry) -> Result<(), SqsError>,
+        request: BatchRequest<T>,
+        apply: impl Fn(&str, T) -> Result<Value, SqsError>,
     ) -> Result<Value, SqsError> {
         let queue = name_in(&request.queue_url);
         self.queues.visibility_timeout(queue)?;
@@ -206,20 +259,22 @@ impl Server {
             return Err(SqsError::new(Code::TooManyEntriesInBatchRequest, message));
         }
         let mut seen = HashSet::new();
-        if let Some(entry) = entries.iter().find(|entry| !seen.insert(&entry.id)) {
-            return Err(SqsError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id)));
+        if let Some(entry) = entries.iter().find(|entry| !seen.insert(entry.id())) {
+            return Err(SqsError::new(Code::BatchEntryIdsNotDistinct, format!("Id {} repeated.", entry.id())));
         }
         let mut successful = Vec::new();
         let mut failed = Vec::new();
-        for entry in &entries {
+        for entry in entries {
+            let id = entry.id().to_owned();
             match apply(queue, entry) {
-                Ok(()) => successful.push(json!({ "Id": entry.id })),
+                Ok(mut answer) => {
+                    answer["Id"] = id.into();
+                    successful.push(answer);
+                }
                 Err(SqsError { code, message }) => {
                     let (status, _, code) = code.on_the_wire();
                     let is_senders_fault = status < 500;
-                    failed.push(
-                        json!({ "Id": entry.id, "Code": code, "Message": message, "SenderFault": is_senders_fault }),
-                    );
+                    failed.push(json!({ "Id": id, "Code": code, "Message": message, "SenderFault": is_senders_fault }));
                 }
             }
         }
@@ -254,7 +309,8 @@ fn requested(names: &[String], attributes: &[(&str, u128)]) -> Value {
 }
 
 fn name_in(queue_url: &str) -> &str {
-    queue_url.rsplit('/').next().unwrap_or_default()
+    let path = queue_url.splitn(4, '/').nth(3).unwrap_or_default();
+    path.strip_prefix(ACCOUNT).unwrap_or(path)
 }
 
 fn visibility(timeout: i64) -> Result<Duration, SqsError> {

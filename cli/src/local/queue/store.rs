@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
-use rusqlite::{Connection, Row, Transaction, named_params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params};
 use serde_json::json;
 
 use super::message::{NewMessage, QueuedMessage, ReceiptHandle};
@@ -26,10 +26,27 @@ const SCHEMA: &str = "
         visible_at INTEGER NOT NULL,
         receives INTEGER NOT NULL DEFAULT 0,
         receives_elsewhere INTEGER NOT NULL DEFAULT 0,
-        message_group TEXT
+        message_group TEXT,
+        deduplication_id TEXT,
+        attributes TEXT
     );
     CREATE INDEX IF NOT EXISTS messages_by_visibility ON messages (queue, visible_at, receives);
+    CREATE TABLE IF NOT EXISTS deduplications (
+        queue TEXT NOT NULL,
+        deduplication_id TEXT NOT NULL,
+        message_id TEXT NOT NULL,
+        sent_at INTEGER NOT NULL,
+        PRIMARY KEY (queue, deduplication_id)
+    );
 ";
+
+/// The columns that files of earlier releases lack.
+const NEWER_COLUMNS: [&str; 3] = ["message_group", "deduplication_id", "attributes"];
+
+/// The time during which a FIFO queue drops a message with the deduplication id of an earlier one, in
+/// [SQS](https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/using-messagededuplicationid-property.html)
+/// (read on 2026-11-29).
+const DEDUPLICATION: Duration = Duration::from_secs(300);
 
 const MESSAGE_ID: &str =
     "lower(hex(randomblob(4)) || '-' || hex(randomblob(2)) || '-4' || substr(hex(randomblob(2)), 2)
@@ -45,6 +62,12 @@ const OF_GROUPS: &str = "
     SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now
         AND message_group IN (SELECT value FROM json_each(:groups))
     ORDER BY visible_at, receives, row LIMIT :limit";
+
+/// Selects visible messages of a FIFO queue in their order, without those of groups that have a message in flight.
+const IN_ORDER: &str = "
+    SELECT * FROM messages WHERE queue = :queue AND visible_at <= :now AND message_group NOT IN
+        (SELECT message_group FROM messages WHERE queue = :queue AND visible_at > :now)
+    ORDER BY row LIMIT :limit";
 
 pub(super) struct Visible {
     pub(super) row: i64,
@@ -87,9 +110,10 @@ impl MessageStore {
 
     fn prepare(connection: Connection) -> rusqlite::Result<Self> {
         connection.execute_batch(SCHEMA)?;
-        if !connection.column_exists(None, "messages", "message_group")? {
-            // The file is of an earlier release.
-            connection.execute_batch("ALTER TABLE messages ADD COLUMN message_group TEXT")?;
+        for column in NEWER_COLUMNS {
+            if !connection.column_exists(None, "messages", column)? {
+                connection.execute_batch(&format!("ALTER TABLE messages ADD COLUMN {column} TEXT"))?;
+            }
         }
         connection.set_prepared_statement_cache_capacity(32);
         Ok(Self { connection })
@@ -101,8 +125,10 @@ impl MessageStore {
 
     pub(super) fn insert(&self, queue: &str, message: &NewMessage, now: Duration) -> rusqlite::Result<String> {
         let sql = format!(
-            "INSERT INTO messages (queue, message_id, body, sent_at, visible_at, message_group)
-             VALUES (:queue, {MESSAGE_ID}, :body, :sent_at, :visible_at, :group) RETURNING message_id"
+            "INSERT INTO messages
+                 (queue, message_id, body, sent_at, visible_at, message_group, deduplication_id, attributes)
+             VALUES (:queue, {MESSAGE_ID}, :body, :sent_at, :visible_at, :group, :deduplication_id, :attributes)
+             RETURNING message_id"
         );
         // Unlike `query_row`, this runs the statement to its end and so returns the error of its commit.
         self.connection.prepare_cached(&sql)?.query_one(
@@ -112,9 +138,32 @@ impl MessageStore {
                 ":sent_at": millis(now),
                 ":visible_at": millis(now + message.delay),
                 ":group": message.group,
+                ":deduplication_id": message.deduplication_id,
+                ":attributes": json!(message.attributes).to_string(),
             },
             |row| row.get(0),
         )
+    }
+
+    /// Inserts a message into a FIFO queue, unless another with its deduplication id was sent shortly before. Returns
+    /// the id of the message that is in the queue, or was.
+    pub(super) fn insert_once(&self, queue: &str, message: &NewMessage, now: Duration) -> rusqlite::Result<String> {
+        let transaction = self.begin()?;
+        let forget = "DELETE FROM deduplications WHERE sent_at <= :until";
+        let until = millis(now.saturating_sub(DEDUPLICATION));
+        self.connection.prepare_cached(forget)?.execute(named_params! { ":until": until })?;
+        let find = "SELECT message_id FROM deduplications WHERE queue = :queue AND deduplication_id = :id";
+        let sent = named_params! { ":queue": queue, ":id": message.deduplication_id };
+        if let Some(earlier) = self.connection.prepare_cached(find)?.query_one(sent, |row| row.get(0)).optional()? {
+            return Ok(earlier);
+        }
+        let message_id = self.insert(queue, message, now)?;
+        let remember = "INSERT INTO deduplications VALUES (:queue, :id, :message_id, :sent_at)";
+        self.connection.prepare_cached(remember)?.execute(named_params! {
+            ":queue": queue, ":id": message.deduplication_id, ":message_id": message_id, ":sent_at": millis(now),
+        })?;
+        transaction.commit()?;
+        Ok(message_id)
     }
 
     /// Returns up to `limit` visible messages; those that became visible first come first. Messages of the groups
@@ -137,6 +186,13 @@ impl MessageStore {
             }
         }
         Ok(messages)
+    }
+
+    /// Returns up to `limit` visible messages of a FIFO queue, in their order.
+    pub(super) fn visible_in_order(&self, queue: &str, now: Duration, limit: usize) -> rusqlite::Result<Vec<Visible>> {
+        let values = named_params! { ":queue": queue, ":now": millis(now), ":limit": limit as i64 };
+        let mut select = self.connection.prepare_cached(IN_ORDER)?;
+        select.query_map(values, |row| visible(row, queue))?.collect()
     }
 
     /// Counts the messages in flight of each group. Those without a group are counted together.
@@ -214,12 +270,17 @@ impl MessageStore {
 fn visible(row: &Row<'_>, queue: &str) -> rusqlite::Result<Visible> {
     let number: i64 = row.get("row")?;
     let receives: u32 = row.get("receives")?;
+    let attributes: Option<String> = row.get("attributes")?;
     let message = QueuedMessage {
         message_id: row.get("message_id")?,
         receipt_handle: ReceiptHandle { row: number, receive: receives + 1 }.handle(queue),
         body: row.get("body")?,
         sent_at: time(row, "sent_at")?,
         receive_count: receives + 1,
+        sequence_number: number,
+        group: row.get("message_group")?,
+        deduplication_id: row.get("deduplication_id")?,
+        attributes: attributes.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default(),
     };
     Ok(Visible { row: number, receives_here: receives - row.get::<_, u32>("receives_elsewhere")?, message })
 }
@@ -237,10 +298,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_a_file_without_groups_are_kept() {
+    fn messages_of_a_file_of_an_earlier_release_are_kept() {
         let store = MessageStore::memory().unwrap();
         store.insert("q", &NewMessage::with_body("kept"), Duration::ZERO).unwrap();
-        store.connection.execute_batch("ALTER TABLE messages DROP COLUMN message_group").unwrap();
+        for column in NEWER_COLUMNS {
+            store.connection.execute_batch(&format!("ALTER TABLE messages DROP COLUMN {column}")).unwrap();
+        }
         let store = MessageStore::prepare(store.connection).unwrap();
         let grouped = NewMessage { group: Some("shop".to_owned()), ..NewMessage::with_body("new") };
         store.insert("q", &grouped, Duration::ZERO).unwrap();

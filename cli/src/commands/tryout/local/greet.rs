@@ -1,6 +1,6 @@
 //! Prints the addresses of `serializer local`, and the commands to type next.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use serde_json::json;
 use serializer::{
@@ -23,7 +23,7 @@ impl Local {
             print_json(&json!({
                 "what": "serving", "webhooks": format!("http://{}", deployment.webhooks), "console": console.map(|console| &console.url),
                 "dynamodb": deployment.engines.dynamodb_url(), "queue": deployment.engines.queue_endpoint(),
-                "data": self.data,
+                "queues": deployment.source_queues().into_iter().collect::<BTreeMap<_, _>>(), "data": self.data,
             }));
         } else if let Some(console) = console {
             self.greet(deployment, console, sources);
@@ -49,6 +49,9 @@ impl Local {
     fn greet_engines(&self, deployment: &LocalRun) {
         say!("DynamoDB   {}", deployment.engines.dynamodb_url());
         say!("queue      {}", deployment.engines.queue_endpoint());
+        for (source, url) in deployment.source_queues() {
+            say!("{:11}{url} is the queue of {source}", "");
+        }
         match &self.data {
             Some(directory) => say!("data       {}", directory.display()),
             None => say!("data       in memory; --data DIR keeps it"),
@@ -97,8 +100,9 @@ fn send_line(url: &str, file: &Path, provider: &str) -> String {
 /// Returns a provider whose samples this run accepts, or what is missing. It is one whose samples all have an order, if
 /// there is any.
 fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
-    let can_be_tried = |provider: &&str| {
-        samples::source_of(provider, sources).is_some_and(|source| samples::is_signable(source, development_keys))
+    let can_be_tried = |provider: &&str| match samples::source_of(provider, sources) {
+        Some(source) => samples::is_signable(source, development_keys),
+        None => samples::queued::has_samples(provider),
     };
     let providers = || sources.iter().map(|source| source.provider_name.as_str()).filter(can_be_tried);
     providers().find(|provider| have_orders(provider, sources)).or_else(|| providers().next()).ok_or_else(|| {
@@ -108,6 +112,7 @@ fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
                 "{} signs with a private key. To try its samples, start again with --development-keys",
                 source.provider_name
             ),
+            None if sources.doors().next().is_none() => "events/ has none for these queues".to_owned(),
             None => format!("no source has a secret to sign with; `{} check` says what is missing", this_command()),
         }
     })

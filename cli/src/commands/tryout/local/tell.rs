@@ -18,7 +18,7 @@ use webhook_serializer::{
     engine::store::Store,
     operator::Operator,
     protocol::receipt::Settlement,
-    telemetry::{Event, Observer},
+    telemetry::{Event, IngestRefusal, Observer},
 };
 
 use crate::commands::print_json;
@@ -47,7 +47,7 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Prints refused webhooks, which no row records.
+/// Prints refused webhooks and messages, which no row records.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
     pub(super) json: bool,
@@ -62,7 +62,8 @@ impl Observer for RefusalsPrinter {
             return;
         }
         let source = source.map(|source| format!(" of {source}")).unwrap_or_default();
-        say!("{:11}a webhook{source} was refused ({}): {reason}", "", refusal.as_str());
+        let what = if *refusal == IngestRefusal::UnknownQueue { "message" } else { "webhook" };
+        say!("{:11}a {what}{source} was refused ({}): {reason}", "", refusal.as_str());
     }
 }
 
