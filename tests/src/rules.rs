@@ -293,6 +293,7 @@ macro_rules! with_rules {
             SettleKeepsWaits "a settle leaves the mark of a failed order" mutation 43 seed 181
                 model WAITS in 11: "a settled order is listed as failing",
                 one {} may { failures: 1 };
+            MissingCopyIsIgnored "settle a delivery of `fan-out` although a copy was not appended" mutation 44 seed 11;
             DoubtfulCommitFails "count a failed attempt if the reply of a commit was lost";
         }
     };

@@ -16,6 +16,7 @@
 //! | [`handler`], [`workload`], [`jobs`] | handlers, senders, workers, operators, schedulers |
 //! | [`loss`] | tables lost and restored from a copy |
 //! | [`destination`] | unavailable destinations and breakers |
+//! | [`fan_out`] | several handlers of one source |
 //! | [`mutation`] | the protocol with one rule left out |
 //! | [`audit`], [`shrink`] | the verdict; a smaller failing run |
 
@@ -23,6 +24,7 @@ pub mod attempt_audit;
 pub mod audit;
 pub mod destination;
 pub mod exclusion;
+pub mod fan_out;
 pub mod handler;
 pub mod history;
 pub mod jobs;
@@ -189,19 +191,21 @@ async fn trouble(world: &Arc<SimulatedWorld>, round: u32) {
         }
     };
     visits(actor::DELIVERIES, profile.deliveries, &mut |number, entity, at| {
-        let name = DeliveryName { number, redrive: 0 };
+        let name = DeliveryName { number: fan_out::sent(profile, number), redrive: 0 };
         actors.spawn(workload::run_sender(world.clone(), name, entity, at));
     });
     visits(actor::EXCLUSIVE, profile.exclusive, &mut |number, entity, at| {
+        let entity = fan_out::visited(profile, number, entity);
         actors.spawn(workload::run_exclusive_holder(world.clone(), number, entity, at));
     });
     visits(actor::OPERATOR, profile.operator, &mut |number, entity, at| {
+        let entity = fan_out::visited(profile, number, entity);
         actors.spawn(workload::run_operator(world.clone(), number, entity, at));
     });
     if round > 0 && profile.erases > 0 {
         visits(actor::ERASER, profile.entities, &mut |number, _, at| {
             // Erases each order before it gets new deliveries, or while it does.
-            let entity = (number - 1) as usize % 100;
+            let entity = fan_out::visited(profile, number, (number - 1) as usize % 100);
             let at = begin + (at - begin).min(Duration::from_millis(300));
             actors.spawn(workload::run_eraser(world.clone(), number, entity, at));
         });

@@ -12,7 +12,7 @@ use webhook_serializer::protocol::{
 };
 
 use super::{
-    exclusion,
+    exclusion, fan_out,
     handler::{DeliveryTraits, EFFECTS},
     history::{AppendCall, DeliveryName, RecordedRewind, RecordedStart, SettledRecord, SimulationHistory},
     jobs,
@@ -83,6 +83,9 @@ pub fn final_audit(world: &SimulatedWorld) -> Vec<String> {
         starts(history, &mut mistakes);
         runs_again(history, &mut mistakes);
         effects(history, &mut mistakes);
+        let in_tables: Vec<DeliveryName> =
+            left.parked.iter().copied().chain(left.waiting.iter().map(|(name, _)| *name)).collect();
+        fan_out::audit(history, &in_tables, &mut mistakes);
         if world.profile.excludes_in_time() {
             exclusion::audit(history, &mut mistakes);
         }
@@ -189,7 +192,7 @@ fn account(
         }
     }
     let stopped = left.waiting.iter().any(|(waits, at)| *waits == name && waits_stopped(*at));
-    let promised = call.deferred || !call.acked.is_empty();
+    let promised = call.deferred || !call.acked.is_empty() || fan_out::is_owed(history, name);
     let is_set_aside = is_set_aside(history, left, name);
     let by_newer = is_superseded_by_newer(world, history, name);
     if promised && applied + before + lost == 0 && !is_set_aside && !stopped && !by_newer {
@@ -234,6 +237,7 @@ fn each_was_forgotten(history: &SimulationHistory, entity: usize, name: Delivery
 
 fn name_in(row: &Row) -> Option<DeliveryName> {
     let number = number_in(row.text(a::DELIVERY_ID)?)?;
+    let number = fan_out::number(row.text(a::SOURCE)?, number);
     Some(DeliveryName { number, redrive: row.number(a::REDRIVE).unwrap_or(0) as u32 })
 }
 

@@ -13,6 +13,7 @@ use webhook_serializer::protocol::{
 };
 
 use super::{
+    fan_out,
     history::TraceEvent,
     node::pause,
     random::{DecisionId, RandomStream, actor},
@@ -93,7 +94,9 @@ impl LearnedOutage {
 /// Returns the source whose destination's outage is in the row with this key.
 fn source_of(key: &Key) -> Option<&'static str> {
     let Some((_, Value::S(item))) = &key.sort else { return None };
-    ["park", "block"].into_iter().find(|source| DestinationId::of("handler", source).as_str() == item)
+    ["park", "block", fan_out::PARENT, fan_out::ALL, fan_out::FEW]
+        .into_iter()
+        .find(|source| DestinationId::of("handler", source).as_str() == item)
 }
 
 fn removes(write: &Write, attribute: &str) -> bool {

@@ -8,10 +8,12 @@ use std::{
 use bytes::Bytes;
 use webhook_serializer::{
     handler::{Context, Deliveries, Handler, HandlerError, Outcome},
+    handlers::fan_out::FanOut,
     protocol::{
         delivery::Delivery,
         table::{Change, Condition, Key, Write},
     },
+    sources::FAN_OUT,
 };
 
 use crate::rules::ViolatedRule;
@@ -19,6 +21,7 @@ use crate::rules::ViolatedRule;
 use super::{
     destination::{DestinationStart, Reaction},
     exclusion::WorkUnderWay,
+    fan_out::{self, CopiesUnderWay},
     history::{DeliveryName, PendingEffect, TraceEvent},
     mutation::Mutator,
     node::{Node, pause},
@@ -49,17 +52,27 @@ pub struct DeliveryTraits {
     pub large: bool,
     /// If this is below the profile's `unnamed`, the sender gives no id.
     unnamed: u64,
+    source: &'static str,
 }
 
 impl DeliveryTraits {
     pub fn of(seed: u64, number: u32) -> Self {
         let mut draw = RandomStream::new(seed, actor::HANDLER + number).at(1_000_000);
-        Self {
-            commits: draw.happens(500),
-            hopeless: draw.happens(30),
-            blocks: draw.happens(300),
-            large: draw.happens(4),
-            unnamed: draw.between(0, 999),
+        let commits = draw.happens(500);
+        let hopeless = draw.happens(30);
+        let blocks = draw.happens(300);
+        let large = draw.happens(4);
+        let unnamed = draw.between(0, 999);
+        let source = if blocks { "block" } else { "park" };
+        let drawn = Self { commits, hopeless, blocks, large, unnamed, source };
+        match fan_out::source(number) {
+            None => drawn,
+            Some(source @ fan_out::PARENT) => Self { commits: false, hopeless: false, blocks: false, source, ..drawn },
+            // A copy has its original's id and body.
+            Some(source) => {
+                let Self { large, unnamed, .. } = Self::of(seed, fan_out::original(number));
+                Self { blocks: source == fan_out::FEW, large, unnamed, source, ..drawn }
+            }
         }
     }
 
@@ -68,10 +81,11 @@ impl DeliveryTraits {
     }
 
     pub fn source(self) -> &'static str {
-        if self.blocks { "block" } else { "park" }
+        self.source
     }
 
     pub fn body(self, number: u32) -> Bytes {
+        let number = fan_out::original(number);
         if self.large { large_body() } else { Bytes::from(format!("{{\"n\":{number}}}")) }
     }
 }
@@ -80,6 +94,7 @@ impl DeliveryTraits {
 pub struct SimulatedHandler {
     pub node: Node,
     pub mutator: Arc<Mutator>,
+    pub fan_out: FanOut,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +115,9 @@ impl Handler for SimulatedHandler {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         let first = delivery.sequence().0 - u64::from(delivery.superseded());
         let run = self.begin(delivery, first, false, context)?;
+        if run.traits.source() == fan_out::PARENT {
+            return self.append_copies(delivery, &run, context).await;
+        }
         self.go_on(vec![run], entity_number(delivery.entity()), first, context).await
     }
 
@@ -110,8 +128,8 @@ impl Handler for SimulatedHandler {
         self.go_on(runs, entity_number(deliveries.first().entity()), first, context).await
     }
 
-    fn runs_elsewhere(&self, _: &str) -> bool {
-        self.node.world.profile.elsewhere
+    fn runs_elsewhere(&self, name: &str) -> bool {
+        name != FAN_OUT && self.node.world.profile.elsewhere
     }
 }
 
@@ -157,7 +175,9 @@ impl SimulatedHandler {
         let took = draw.one_of(&[0, 5, 50, 300, 1200]);
         let took = draw.millis(0, took);
         let mut behaviour = SimulatedBehaviour::Well;
-        if let Some(reaction) = world.destination_reaction(traits.source()) {
+        if traits.source() == fan_out::PARENT {
+            // The real handler decides.
+        } else if let Some(reaction) = world.destination_reaction(traits.source()) {
             behaviour = match reaction {
                 Reaction::Unavailable => SimulatedBehaviour::Unavailable,
                 Reaction::NotNow => SimulatedBehaviour::NotNow,
@@ -188,6 +208,59 @@ impl SimulatedHandler {
         Ok(SimulatedRun { name, traits, start, behaviour, took, draw })
     }
 
+    /// Notes that a start reaches its destination, which a breaker must allow.
+    fn begin_at_destination(&self, run: &SimulatedRun, entity: usize, token: u64) -> Option<DestinationStart> {
+        let world = &self.node.world;
+        let now = self.node.env.monotonic();
+        let start = match self.node.breakers.started(run.traits.source(), entity, token, now) {
+            Ok(start) => Some(start),
+            Err(mistake) => {
+                world.mistake(format!("node {}: {} {mistake}", self.node.number, run.name));
+                None
+            }
+        };
+        if start.as_ref().is_some_and(DestinationStart::is_probe) {
+            world.mark("a start tries whether its source is well");
+        }
+        if start.as_ref().is_some_and(DestinationStart::is_claimed) {
+            world.mark("a claimed probe starts");
+        }
+        start
+    }
+
+    /// Runs the real handler `fan-out`.
+    async fn append_copies(
+        &self,
+        delivery: &Delivery,
+        run: &SimulatedRun,
+        context: &Context,
+    ) -> Result<Outcome, HandlerError> {
+        let world = &self.node.world;
+        let entity = entity_number(delivery.entity());
+        let token = context.token().0;
+        let _work = WorkUnderWay::begin(&self.node, &key(entity), token);
+        let start = self.begin_at_destination(run, entity, token);
+        let copies = CopiesUnderWay::begin(&self.node, delivery);
+        let outcome = self.fan_out.handle(delivery, context).await?;
+        drop(copies);
+        let is_done = matches!(outcome, Outcome::Done);
+        world.trace(TraceEvent::Answered { name: run.name, how: if is_done { "is done" } else { "misses a copy" } });
+        if !is_done && !self.mutator.ignores_missing_copies() {
+            world.mark("a copy is not appended");
+            world.with_history(|history| history.attempts.record_not_now(entity, token));
+            return Ok(outcome);
+        }
+        if let Some(start) = &start {
+            let now = self.node.env.monotonic();
+            self.node.breakers.succeeded(fan_out::PARENT, entity, token, start, now);
+        }
+        world.with_history(|history| {
+            history.starts[run.start].done = true;
+            history.attempts.record_done(entity, token);
+        });
+        Ok(Outcome::Done)
+    }
+
     /// Runs the handler for all deliveries of a start. The first behaviour other than `Well` decides the
     /// answer, and the longest of the deliveries' times is the time of the start.
     async fn go_on(
@@ -207,20 +280,7 @@ impl SimulatedHandler {
         let behaviour = runs[worst].behaviour;
         let took = runs.iter().map(|run| run.took).max().unwrap_or_default();
         let source = runs[0].traits.source();
-        let now = self.node.env.monotonic();
-        let start = match self.node.breakers.started(source, entity, token, now) {
-            Ok(start) => Some(start),
-            Err(mistake) => {
-                world.mistake(format!("node {}: {} {mistake}", self.node.number, runs[0].name));
-                None
-            }
-        };
-        if start.as_ref().is_some_and(DestinationStart::is_probe) {
-            world.mark("a start tries whether its source is well");
-        }
-        if start.as_ref().is_some_and(DestinationStart::is_claimed) {
-            world.mark("a claimed probe starts");
-        }
+        let start = self.begin_at_destination(&runs[0], entity, token);
         let one_for_all = world.plan.mutation == Some(ViolatedRule::OneTokenPerDrain);
         let claimed = if one_for_all { world.observed(entity).granted } else { token };
         let remembers = world.plan.mutation != Some(ViolatedRule::ReceiversIgnoreTokens);

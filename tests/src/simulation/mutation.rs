@@ -315,6 +315,10 @@ impl Mutator {
         }
     }
 
+    pub fn ignores_missing_copies(&self) -> bool {
+        self.is(ViolatedRule::MissingCopyIsIgnored)
+    }
+
     pub fn forgets_breakers(&self) -> bool {
         self.is(ViolatedRule::BreakerForgets)
     }

@@ -76,6 +76,8 @@ pub struct Profile {
     pub unnamed: u64,
     /// Handlers run in other processes, so they start before the first visibility request is answered.
     pub elsewhere: bool,
+    /// Some deliveries belong to a source with the handler `fan-out` and two subscribers.
+    pub fan_out: bool,
 }
 
 /// The number of orders that are added to a run with an unavailable destination, because a breaker opens only
@@ -124,6 +126,7 @@ impl Profile {
             destination_outage: None,
             unnamed: 0,
             elsewhere: false,
+            fan_out: false,
         }
     }
 
@@ -180,6 +183,7 @@ impl Profile {
             destination_outage: None,
             unnamed: 0,
             elsewhere: false,
+            fan_out: false,
             dated: false,
             ..Self::drawn(seed)
         };
@@ -224,6 +228,7 @@ impl Profile {
                 ..self
             },
             ViolatedRule::OwnClockDecides => Self { deliveries: 32, skew: Skew::Minutes, dated: true, ..self },
+            ViolatedRule::MissingCopyIsIgnored => Self { deliveries: 32, table: 200, fan_out: true, ..self },
             ViolatedRule::RepeatsItself => Self { operator: 6, rewinds: 1000, ..self },
             ViolatedRule::VoidUnconditionally => Self {
                 entities: 1,
@@ -417,10 +422,13 @@ impl Profile {
             destination_outage: DestinationOutage::drawn(seed),
             unnamed: 0,
             elsewhere: RandomStream::new(seed, actor::PROFILE).at(8).happens(400),
+            fan_out: RandomStream::new(seed, actor::PROFILE).at(9).happens(250),
         };
         if drawn.outages.is_empty() {
             drawn.loss = TableLoss::drawn(seed, LOSSES, drawn.skew);
         }
+        // A restore does not say which copies it found.
+        drawn.fan_out &= drawn.loss.is_none();
         // After a loss of the tables, or by a clock that is far off, a repeat may arrive after its sender's
         // last retry.
         if drawn.loss.is_none() && drawn.may_erase() {

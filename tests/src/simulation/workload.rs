@@ -19,6 +19,7 @@ use webhook_serializer::{
     },
     functions::worker::Worker,
     handler::Isolation,
+    handlers::fan_out::FanOut,
     leases::{CommitOutcome, LeaseError, Leases, Terms},
     operator::Operator,
     protocol::{delivery::Incoming, state::HolderInfo},
@@ -29,6 +30,7 @@ use webhook_serializer::{
 
 use super::{
     exclusion::WorkUnderWay,
+    fan_out,
     handler::{DeliveryTraits, SimulatedHandler, seconds},
     history::{AppendCall, DeliveryName, PendingEffect, TraceEvent},
     loss::RESTORER,
@@ -56,6 +58,15 @@ const SOURCES: &str = concat!(
     ),
 );
 
+/// The source with several handlers. Its subscribers have the options of the other sources, too.
+const PARENT: &str = concat!(
+    source!("fan", "handler_timeout = '3s'", "retry = { attempts = 4, first = '200ms', longest = '3s' }"),
+    "\n[sources.all]\nfrom = 'fan'\nhandler_timeout = '2s'\n",
+    "retry = { attempts = 4, first = '200ms', longest = '3s' }\nhandler = 'test'\n",
+    "\n[sources.few]\nfrom = 'fan'\nhandler_timeout = '2s'\ntopics = { take = 'order.paid' }\n",
+    "retry = { attempts = 3, first = '200ms', longest = '3s' }\non_failure = 'block'\nhandler = 'test'\n"
+);
+
 const LINGERS: &str = "linger = \"300ms\"\n";
 
 pub const RETENTION: Duration = Duration::from_secs(30 * 86_400);
@@ -74,7 +85,8 @@ fn sources(deliver: Deliver, skips: bool) -> Arc<Sources> {
     let options = format!("{stale}{options}");
     let mut read = SOURCES_READ.lock().expect("no panic under the lock");
     let parsed = || {
-        let each = SOURCES.replace("handler = ", &format!("{options}handler = "));
+        let document = format!("{SOURCES}{}", PARENT.replacen("'test'", "'fan-out'", 1));
+        let each = document.replace("handler = 'test'", &format!("{options}handler = 'test'"));
         Arc::new(Sources::parse(&each).expect("the sources are right"))
     };
     read.entry(options.clone()).or_insert_with(parsed).clone()
@@ -107,6 +119,14 @@ impl Observer for TracingObserver {
             self.node.world.mark("a deferred delivery is ingested");
             let name = name_of(&incoming.identity);
             record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+        }
+        if let Event::Accepted { incoming, sequence, is_wake_up_lost } = event {
+            let name = name_of(&incoming.identity);
+            // Redriven copies are recorded by their operator.
+            if fan_out::is_copy(name) && name.redrive == 0 {
+                self.node.world.mark("a copy is appended");
+                record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+            }
         }
         let breakers = &self.node.breakers;
         let now = self.node.env.monotonic();
@@ -158,12 +178,14 @@ impl WorkloadParts {
     }
 
     fn worker(&self, node: &Node) -> Worker {
-        let handler = SimulatedHandler { node: node.clone(), mutator: self.mutator.clone() };
+        let sources = sources(node.world.profile.deliver, node.world.profile.skips);
+        let fan_out = FanOut::new(sources.clone(), self.inbox.clone());
+        let handler = SimulatedHandler { node: node.clone(), mutator: self.mutator.clone(), fan_out };
         let info = HolderInfo::new(&format!("node {}", node.number));
         let drainer = Drainer::new(
             self.store.clone(),
             self.waker.clone(),
-            sources(node.world.profile.deliver, node.world.profile.skips),
+            sources,
             handler,
             settings(),
             info,
@@ -200,7 +222,7 @@ pub async fn run_sender(world: Arc<SimulatedWorld>, name: DeliveryName, entity: 
     drop(busy);
 }
 
-fn record_call(world: &SimulatedWorld, name: DeliveryName, entity: usize, node: u32) {
+pub fn record_call(world: &SimulatedWorld, name: DeliveryName, entity: usize, node: u32) {
     let at = world.trace(TraceEvent::Called { name, entity, node });
     world.with_history(|history| {
         let acked = Vec::new();
@@ -236,7 +258,7 @@ fn record_answer(world: &SimulatedWorld, tables: u32, name: DeliveryName, sequen
 /// Returns the event's time in seconds. Some events share a time, and some are older than an earlier
 /// delivery's.
 pub fn event_time(name: DeliveryName) -> u64 {
-    u64::from(name.number) % 7
+    u64::from(fan_out::original(name.number)) % 7
 }
 
 const ANSWERED_WITHIN: Duration = Duration::from_millis(2450);
@@ -258,7 +280,7 @@ pub async fn append(world: &Arc<SimulatedWorld>, name: DeliveryName, entity: usi
         entity: key(entity),
         identity,
         provider: None,
-        topic: "order.updated".into(),
+        topic: fan_out::topic(name.number).into(),
         family: "order".into(),
         event_time: Some(Timestamp::from_secs(1_800_000_000 + event_time(name))),
         received_at,

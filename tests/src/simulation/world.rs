@@ -29,6 +29,7 @@ use webhook_serializer::{
 use super::{
     SimulationPlan,
     destination::{DestinationOutage, Reaction},
+    fan_out,
     history::{
         AcceptedEffect, DeliveryName, ObservedRow, PendingEffect, RecordedStart, SimulationHistory, TraceEvent,
         TraceLine,
@@ -86,6 +87,12 @@ impl Drop for Busy {
 }
 
 pub fn label(number: usize) -> String {
+    let (namespace, number) = fan_out::namespace(number);
+    let label = label_in_namespace(number);
+    if namespace == fan_out::NAMESPACES[0] { label } else { format!("{namespace} {label}") }
+}
+
+fn label_in_namespace(number: usize) -> String {
     match u8::try_from(number) {
         Ok(letter) if letter < 26 => ((b'a' + letter) as char).to_string(),
         _ => format!("o{number}"),
@@ -94,7 +101,8 @@ pub fn label(number: usize) -> String {
 
 /// Returns an order's key. Some keys are so long that their row has room for one or two receipts only.
 pub fn key(number: usize) -> EntityKey {
-    let key = format!("sim/{}", label(number));
+    let (namespace, number) = fan_out::namespace(number);
+    let key = format!("{namespace}/{}", label_in_namespace(number));
     let bytes = match number {
         0 => 470,
         2 => EntityKey::MAX_BYTES,
@@ -109,10 +117,11 @@ pub fn is_job(key: &str) -> bool {
 
 fn number_of(key: &str) -> usize {
     let label = key.get(4..).unwrap_or("z");
-    match label.strip_prefix('o').map(|number| number.trim_end_matches('/').parse()) {
+    let number = match label.strip_prefix('o').map(|number| number.trim_end_matches('/').parse()) {
         Some(Ok(number)) => number,
         _ => label.bytes().next().map_or(25, |letter| usize::from(letter.saturating_sub(b'a'))),
-    }
+    };
+    fan_out::in_namespace(key.get(..3).unwrap_or_default(), number)
 }
 
 pub fn entity_number(key: &EntityKey) -> usize {
@@ -331,7 +340,8 @@ pub fn identity(number: u32, source: &'static str, unnamed: Option<Timestamp>) -
 }
 
 pub fn name_of(identity: &Identity) -> DeliveryName {
-    DeliveryName { number: number_in(identity.delivery_id.as_str()).expect("a number"), redrive: identity.redrive }
+    let id = number_in(identity.delivery_id.as_str()).expect("a number");
+    DeliveryName { number: fan_out::number(identity.source.as_str(), id), redrive: identity.redrive }
 }
 
 pub fn number_in(delivery_id: &str) -> Option<u32> {
