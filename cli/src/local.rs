@@ -91,6 +91,8 @@ pub struct LocalOptions {
     pub sources_file: Option<PathBuf>,
     pub drain: DrainSettings,
     pub scheduler: Option<OwnScheduler>,
+    /// If true, messages carry their account's group, as with the template's parameter `FairQueue`.
+    pub fair_queue: bool,
     /// If true, ingest accepts webhooks that are signed with the samples' private key, which everybody knows.
     pub samples: bool,
 }
@@ -186,7 +188,7 @@ impl LocalRun {
     }
 
     async fn start_engines(options: LocalOptions, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
-        let engines = Engines::start(options.data.as_deref()).await?;
+        let engines = Engines::start(options.data.as_deref()).await?.with_groups(options.fair_queue);
         mend_all(&engines.connect(&Env::system(), None).store).await?;
         let listener = bind(options.listen, "with --port").await?;
         let webhooks = reached_at(listener.local_addr()?);
@@ -302,7 +304,7 @@ fn sources_variable(file: PathBuf) -> (String, String) {
 }
 
 fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)> {
-    let StoreConfig { entities_table, inbox_table, queue_url, retention, .. } = engines.config();
+    let StoreConfig { entities_table, inbox_table, queue_url, fair_queue, retention, .. } = engines.config();
     [
         ("AWS_ACCESS_KEY_ID", "local".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "local".to_owned()),
@@ -315,6 +317,7 @@ fn environment(engines: &Engines, drain: &DrainSettings) -> Vec<(String, String)
         ("INBOX_TABLE", inbox_table),
         ("TOTALS_TABLE", TOTALS_TABLE.to_owned()),
         ("QUEUE_URL", queue_url),
+        ("FAIR_QUEUE", fair_queue.to_string()),
         ("RETENTION_DAYS", (retention.as_secs() / 86_400).max(1).to_string()),
         ("LEASE_SECONDS", drain.lease.as_secs().max(1).to_string()),
         ("FUNCTION_TIMEOUT_SECONDS", FUNCTION_TIMEOUT.as_secs().to_string()),

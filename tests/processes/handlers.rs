@@ -95,6 +95,7 @@ impl Processes {
             sources_file: None,
             drain: DrainSettings { lease: Duration::from_secs(1), ..DrainSettings::default() },
             scheduler: None,
+            fair_queue: false,
             samples: false,
         };
         let local = LocalRun::start(options, Arc::new(TracingLog)).await.expect("it starts");

@@ -55,6 +55,7 @@ impl LocalDeployment {
             sources_file: None,
             drain,
             scheduler: None,
+            fair_queue: false,
             samples,
         };
         let local = LocalRun::start(options, observer).await.expect("it starts");

@@ -171,6 +171,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
         sources_file: None,
         drain,
         scheduler: None,
+        fair_queue: false,
         samples: true,
     };
     let local = LocalRun::start(local_options, Arc::new(story.clone())).await?;

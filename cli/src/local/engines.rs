@@ -57,6 +57,7 @@ pub struct Engines {
     stop: watch::Sender<bool>,
     tasks: JoinSet<Result<()>>,
     folder: Option<Folder>,
+    is_fair: bool,
 }
 
 impl Engines {
@@ -105,9 +106,15 @@ impl Engines {
         let queue = listener.local_addr()?;
         let serving = queue::serve(listener, queues.clone(), stopped(stopping));
         tasks.spawn(async move { Ok(serving.await?) });
-        let engines = Self { dynamodb, queue, queues, stop, tasks, folder };
+        let engines = Self { dynamodb, queue, queues, stop, tasks, folder, is_fair: false };
         engines.create_tables().await?;
         Ok(engines)
+    }
+
+    /// Lets messages carry their account's group if `is_fair`.
+    #[must_use]
+    pub fn with_groups(self, is_fair: bool) -> Self {
+        Self { is_fair, ..self }
     }
 
     pub fn dynamodb_url(&self) -> String {
@@ -137,7 +144,7 @@ impl Engines {
             entities_table: ENTITIES_TABLE.to_owned(),
             inbox_table: INBOX_TABLE.to_owned(),
             queue_url: queue::queue_url(self.queue, QUEUE),
-            fair_queue: false,
+            fair_queue: self.is_fair,
             retention: Duration::from_secs(30 * 86_400),
             parked_retention: None,
         }

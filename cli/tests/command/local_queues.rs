@@ -2,7 +2,11 @@
 
 use std::{
     io::{BufRead, BufReader},
+    net::TcpListener,
+    path::Path,
     process::Stdio,
+    sync::Arc,
+    time::Duration,
 };
 
 use aws_sdk_sqs::{
@@ -11,7 +15,11 @@ use aws_sdk_sqs::{
     types::{MessageAttributeValue, QueueAttributeName},
 };
 use serde_json::{Value, json};
-use webhook_serializer::aws::Account;
+use serializer::local::{
+    queue::{QueueSettings, Queues, Receive, clock::ManualClock},
+    samples::SOURCES,
+};
+use webhook_serializer::{aws::Account, protocol::entity::EntityKey};
 
 use crate::running::{LocalProcess, complained, event, file, folder, printed, ran, serializer};
 
@@ -180,6 +188,38 @@ fn greeting_names_queues_and_a_send_line_that_succeeds() {
         }
         local.kill().expect("it runs");
         local.wait().expect("it has ended");
+    }
+}
+
+/// Promise: `local --fair-queue` sends wake-ups with their account's group, and so do functions and commands that it gives
+/// its variables.
+#[tokio::test]
+async fn wake_ups_of_local_run_have_a_group_with_fair_queue() {
+    let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it has an address");
+    let forward = format!(
+        "handler = \"forward\"\nforward = {{ url = \"http://{closed}\", secret = \"whsec_d2FyZWhvdXNlLWRldmVsb3BtZW50LXNlY3JldA==\", allow_private = true }}"
+    );
+    let order = EntityKey::parse("shopify/order/450789469").expect("a key");
+    for (option, group) in [(None, None), (Some("--fair-queue"), Some(order.account_hash()))] {
+        let folder = folder();
+        let sources = file(&folder, "sources.toml", &SOURCES.replacen("handler = \"log\"", &forward, 1));
+        let data = folder.path().join("data");
+        let [sources, data] = [&sources, &data].map(|path| path.to_str().expect("a path in UTF-8"));
+        let options = ["--sources", sources, "--data", data].into_iter().chain(option);
+        let mut local = LocalProcess::start(&options.collect::<Vec<_>>());
+        assert!(local.send(&["shopify-orders-create.json"]).status.success());
+        local.until(|told| told["what"] == "failed");
+        // The wake-up of the retry, and that of the command.
+        assert!(local.ran(&["hold", order.as_str(), "--why", "a test"]).status.success());
+        assert!(local.ran(&["resume", order.as_str(), "--why", "a test"]).status.success());
+        drop(local);
+        let clock = Arc::new(ManualClock::starting_at(Duration::from_secs(4_000_000_000)));
+        let queue = Path::new(data).join("queue.sqlite");
+        let queues = Queues::open(&queue, [QueueSettings::named("wake-ups")]).expect("it is free").with_clock(clock);
+        let all = Receive { max_messages: 100, visibility_timeout: None, wait: Duration::ZERO };
+        let groups: Vec<_> =
+            queues.receive("wake-ups", all).await.expect("received").into_iter().map(|message| message.group).collect();
+        assert!(!groups.is_empty() && groups.iter().all(|found| *found == group), "{option:?}: {groups:?}");
     }
 }
 

@@ -104,6 +104,9 @@ pub struct Local {
     /// Your worker binary, run as Lambda runs it, instead of the built-in worker with the included handlers
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
+    /// Send wake-ups with their account's group, as with the stack's parameter FairQueue
+    #[arg(long, env = "FAIR_QUEUE", conflicts_with = "demo")]
+    fair_queue: bool,
     /// Run only the engines, and print the environment for functions that you run, such as with `cargo lambda watch`
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
     no_functions: bool,
@@ -178,6 +181,7 @@ impl Local {
             sources_file: file.clone(),
             drain: DrainSettings::default(),
             scheduler: self.scheduler.as_ref().map(scheduler),
+            fair_queue: self.fair_queue,
             samples: self.sources.is_none() || self.development_keys,
         };
         if self.no_functions {
