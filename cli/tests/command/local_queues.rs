@@ -21,7 +21,10 @@ use serializer::local::{
 };
 use webhook_serializer::{aws::Account, protocol::entity::EntityKey};
 
-use crate::running::{LocalProcess, complained, event, file, folder, printed, ran, serializer};
+use crate::{
+    endpoint::endpoint,
+    running::{LocalProcess, complained, event, file, folder, printed, ran, serializer},
+};
 
 const ORDERS: &str = "
 [sources.orders]
@@ -221,6 +224,32 @@ async fn wake_ups_of_local_run_have_a_group_with_fair_queue() {
             queues.receive("wake-ups", all).await.expect("received").into_iter().map(|message| message.group).collect();
         assert!(!groups.is_empty() && groups.iter().all(|found| *found == group), "{option:?}: {groups:?}");
     }
+}
+
+/// Promise: with `--no-functions`, the messages of the sources' queues are sent to the URL that invokes your functions.
+#[test]
+fn messages_invoke_ingest_that_runs_elsewhere() {
+    let (invoked, posts) = endpoint(|_, _| ("200 OK".to_owned(), r#"{"batchItemFailures":[]}"#.to_owned()));
+    let document = event("queues/sources.toml");
+    let options = ["local", "--no-functions", "--port", "0", "--invoke", &invoked, "--sources", &document];
+    let mut local = serializer(&options).stdout(Stdio::piped()).spawn().expect("it can be started");
+    let mut lines = BufReader::new(local.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    let queue = lines.find_map(|line| line.strip_suffix(" is the queue of shopify").map(|url| url.trim().to_owned()));
+    lines.find(|line| line.starts_with("Ctrl-C stops")).expect("it serves");
+    let send = async {
+        let endpoint = queue.as_deref().and_then(|url| url.strip_suffix("/us-east-1/123456789012/shopify"));
+        let account = Account::local("", endpoint.expect("the queue's URL"));
+        let send = account.sqs(&account.http_client()).send_message();
+        send.set_queue_url(queue.clone()).message_body("{}").send().await.expect("sent");
+    };
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(send);
+    let posted = posts.iter().find(|post| post.path.ends_with("/functions/ingest/invocations")).expect("an event");
+    let posted: Value = serde_json::from_slice(&posted.body).expect("JSON");
+    let record = &posted["Records"][0];
+    assert_eq!(record["eventSourceARN"], "arn:aws:sqs:us-east-1:123456789012:shopify");
+    assert_eq!((&record["body"], posted["Records"].as_array().map(Vec::len)), (&json!("{}"), Some(1)));
+    local.kill().expect("it runs");
+    local.wait().expect("it has ended");
 }
 
 #[test]
