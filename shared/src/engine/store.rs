@@ -18,16 +18,16 @@ use crate::{
             TableError, TableName, Transacted, Write,
         },
     },
-    time::Env,
+    time::{Env, backoff::Backoff},
 };
 
 /// The timeout of one request to the store or the queue. It is far longer than DynamoDB's usual
 /// latency, and far shorter than the timeout of a webhook's sender.
 pub const ATTEMPT: Duration = Duration::from_millis(900);
 
-const FIRST_WAIT: Duration = Duration::from_millis(20);
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
 
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// The error of an operation on the store. The operation may have taken effect all the same.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -143,12 +143,11 @@ impl Store {
     where
         F: Future<Output = Result<T, TableError>>,
     {
-        let give_up = self.env.monotonic() + patience;
-        let mut wait = FIRST_WAIT;
+        let mut tries = Backoff::within(patience, &self.env, FIRST_WAIT, LONGEST_WAIT);
         let mut doubtful = false;
         let mut earlier = None;
         loop {
-            let left = give_up.saturating_sub(self.env.monotonic());
+            let left = tries.left();
             let error = match self.env.within(ATTEMPT.min(left), call()).await {
                 Some(Ok(outcome)) => return Ok(Answered { outcome, doubtful }),
                 Some(Err(TableError::Invalid(reason))) => return Err(StoreError::Invalid(reason)),
@@ -161,13 +160,10 @@ impl Store {
                 }
             };
             doubtful |= matches!(error, TableError::Unknown(_));
-            let pause = self.env.jittered(wait);
-            if self.env.monotonic() + pause >= give_up {
+            if !tries.pause().await {
                 return Err(StoreError::Unavailable(error));
             }
             earlier = Some(error);
-            self.env.sleep(pause).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 }

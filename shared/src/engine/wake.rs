@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 use crate::{
     engine::{
         queue::{LONGEST_DELAY, Message, Queue, QueueError, WakeUp},
-        store::ATTEMPT,
+        store::{ATTEMPT, FIRST_WAIT, LONGEST_WAIT},
     },
     protocol::entity::EntityKey,
-    time::Env,
+    time::{Env, backoff::Backoff},
 };
 
 #[derive(Clone)]
@@ -37,23 +37,18 @@ impl Waker {
     /// repeated, and a second copy of a delivery is settled as a repeat.
     pub async fn post(&self, message: &Message, delay: Duration, patience: Duration) -> Result<(), QueueError> {
         let delay = delay.min(LONGEST_DELAY);
-        let give_up = self.env.monotonic() + patience;
-        let mut wait = Duration::from_millis(20);
+        let mut tries = Backoff::within(patience, &self.env, FIRST_WAIT, LONGEST_WAIT);
         loop {
-            let left = give_up.saturating_sub(self.env.monotonic());
-            let attempt = self.env.within(ATTEMPT.min(left), self.queue.send(message, delay));
+            let attempt = self.env.within(ATTEMPT.min(tries.left()), self.queue.send(message, delay));
             let error = match attempt.await {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(refused @ QueueError::Refused(_))) => return Err(refused),
                 Some(Err(error)) => error,
                 None => QueueError::Unavailable("no answer in time".into()),
             };
-            let pause = self.env.jittered(wait);
-            if self.env.monotonic() + pause >= give_up {
+            if !tries.pause().await {
                 return Err(error);
             }
-            self.env.sleep(pause).await;
-            wait = (wait * 2).min(Duration::from_millis(500));
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::{
         table::{TableError, Written},
     },
     telemetry::Event,
-    time::Timestamp,
+    time::{Timestamp, backoff::Backoff},
 };
 
 /// The shortest interval between two polls, before jitter: about as long as a hand-over takes.
@@ -99,7 +99,7 @@ impl Leases {
         let Some(request) = unanswered.take() else { return };
         let env = self.store.env();
         let until = env.monotonic() + request.length;
-        let mut wait = FIRST_WITHDRAWAL;
+        let mut tries = Backoff::within(request.length, env, FIRST_WITHDRAWAL, LAST_WITHDRAWAL);
         loop {
             match self.store.get(&entity_row(&request.entity), ATTEMPT).await {
                 Ok(row) => {
@@ -116,11 +116,9 @@ impl Leases {
                 Err(StoreError::Unavailable(_)) => {}
                 Err(StoreError::Invalid(_) | StoreError::Corrupt(_)) => return,
             }
-            if env.monotonic() + wait >= until {
+            if !tries.pause().await {
                 return;
             }
-            env.sleep(wait).await;
-            wait = (wait * 2).min(LAST_WITHDRAWAL);
         }
     }
 }

@@ -22,7 +22,7 @@ use super::{Source, Sources};
 use crate::{
     protocol::entity::SourceName,
     telemetry::{Event, Observer},
-    time::{CLOCKS_APART, Env, Timestamp},
+    time::{CLOCKS_APART, Env, Timestamp, backoff::Backoff},
 };
 
 /// If the last read began this long ago, a request causes another read. If that last read failed, a request causes
@@ -131,8 +131,8 @@ impl LiveSources {
     ) -> Result<Self, String> {
         let state = Mutex::new(LiveState::of(Arc::default()));
         let origin = LiveDocument { document, env, observer, demand: OnceLock::new(), reading: Default::default() };
-        let give_up = origin.env.monotonic() + origin.document.patience();
-        let mut wait = PATIENCE;
+        // The pauses are jittered, because many instances may start at once.
+        let mut tries = Backoff::within(origin.document.patience(), &origin.env, PATIENCE, LONGEST_WAIT);
         loop {
             let begun = ReadStart::now(&origin.env);
             let refused = match origin.read().await {
@@ -143,13 +143,9 @@ impl LiveSources {
                 }
                 Err(refused) => refused,
             };
-            // The pause is jittered, because many instances may start at once.
-            let pause = origin.env.jittered(wait);
-            if origin.env.monotonic() + pause >= give_up {
+            if !tries.pause().await {
                 return Err(refused);
             }
-            origin.env.sleep(pause).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
         }
     }
 
