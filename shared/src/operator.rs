@@ -14,7 +14,10 @@ mod skip;
 mod stored;
 mod waiting;
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 pub use erase::Erased;
 pub use hold::StateChange;
@@ -30,7 +33,7 @@ pub use stored::StoredDelivery;
 use crate::{
     engine::{
         append::{AppendError, Appended, Inbox},
-        drain::park::PARTS_OUTLIVE,
+        drain::{page::read_paged, park::PARTS_OUTLIVE},
         queue::{QueueError, WakeUp},
         store::{Store, StoreError},
         wake::Waker,
@@ -41,9 +44,9 @@ use crate::{
         entity::{EntityKey, Sequence},
         format::{CorruptRow, attribute as a},
         inbox::{Unblock, Unblocked, Void},
-        keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range, receipt_row},
+        keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range},
         maintain::{ExpireAgain, MarkRedrive, Reason, RedriveMarked, Remove},
-        receipt::{Receipt, Settlement},
+        receipt::{Receipt, Settlement, Spilled},
         state::{BlockReason, EntityState},
         table::{InvalidKind, Key, Row, TableName},
     },
@@ -184,8 +187,8 @@ pub enum ParkedOutcome {
     /// The worker that stored the parked copy has not settled the delivery yet.
     Undecided,
     Settled(Settlement),
-    /// The entity's row no longer holds the receipt. A receipt row may hold it.
-    InReceiptRow,
+    /// The entity's row no longer holds the receipt. A page or a receipt row may hold it.
+    Elsewhere,
     /// The entity has no row, so the outcome is unknown.
     Forgotten,
 }
@@ -196,7 +199,7 @@ pub fn parked_outcome(state: Option<&EntityState>, sequence: Sequence) -> Parked
         Some(state) if state.head < sequence => ParkedOutcome::Undecided,
         Some(state) => match state.recent.at(sequence) {
             Some(receipt) => ParkedOutcome::Settled(receipt.settlement),
-            None => ParkedOutcome::InReceiptRow,
+            None => ParkedOutcome::Elsewhere,
         },
     }
 }
@@ -234,21 +237,32 @@ impl Operator {
             _ => Vec::new(),
         };
         let again = match &state {
-            Some(state) if state.spilled => self.again(entity, &waiting).await?,
+            Some(state) if state.spilled.is_anywhere() => self.again(entity, state.spilled, &waiting).await?,
             _ => BTreeMap::new(),
         };
         Ok(Inspected { state, waiting, again, parked: self.parked(entity).await? })
     }
 
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        // Read the entity's row first. A receipt that leaves the row later already has its own row.
+        // Read the entity's row first. A receipt that leaves the row later is already in a page or a row of its own.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
-        let mut pages = self.store.pages(receipt_range(entity, PAGE), PATIENCE);
-        while let Some(rows) = pages.next().await? {
-            for row in &rows {
-                let receipt = Receipt::parse(row)?;
-                receipts.insert(receipt.sequence, receipt);
+        let spilled = state.as_ref().map_or(Spilled::ANYWHERE, |state| state.spilled);
+        if spilled.rows {
+            let mut pages = self.store.pages(receipt_range(entity, PAGE), PATIENCE);
+            while let Some(rows) = pages.next().await? {
+                for row in &rows {
+                    let receipt = Receipt::parse(row)?;
+                    receipts.insert(receipt.sequence, receipt);
+                }
+            }
+        }
+        if spilled.pages {
+            for receipt in read_paged(&self.store, entity).await?.iter() {
+                let known = receipts.entry(receipt.sequence).or_insert_with(|| receipt.clone());
+                if known.token < receipt.token {
+                    known.clone_from(receipt);
+                }
             }
         }
         let recent = state.iter().flat_map(|state| state.recent.iter());
@@ -370,10 +384,11 @@ impl Operator {
             ParkedOutcome::Undecided => return Err(OperatorError::Undecided),
             ParkedOutcome::Forgotten => None,
             ParkedOutcome::Settled(settlement) => Some(settlement),
-            ParkedOutcome::InReceiptRow => {
-                let key = receipt_row(delivery.entity(), delivery.identity_hash());
-                let row = self.store.get(&key, PATIENCE).await?;
-                row.as_ref().map(Receipt::parse).transpose()?.map(|receipt| receipt.settlement)
+            ParkedOutcome::Elsewhere => {
+                let spilled = state.map_or(Spilled::ANYWHERE, |state| state.spilled);
+                let own = BTreeSet::from([delivery.identity_hash()]);
+                let receipts = self.receipts_of(delivery.entity(), spilled, own).await?;
+                receipts.into_values().next().map(|receipt| receipt.settlement)
             }
         })
     }

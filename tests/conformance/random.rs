@@ -25,7 +25,7 @@ use webhook_serializer::{
         entity::{EntityKey, FencingToken, Identity, Sequence, SourceName},
         inbox::{
             Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
-            Settled, SettledAndReleased, Settling, Skip, Spill, Unblock, Void,
+            Settled, SettledAndReleased, Settling, Skip, Spill, SpillPage, Unblock, Void,
         },
         keys::{alerts_row, entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{
@@ -38,7 +38,7 @@ use webhook_serializer::{
             RestoreRecord, Round, SweepTurn,
         },
         operation::Operation,
-        receipt::{Receipt, Settlement},
+        receipt::{Receipt, Recent, Settlement, Spilled},
         state::{BlockReason, EntityState, EventTimes, HolderInfo},
         table::{Index, Range, Row, Table, TableName, Transacted, Write, Written},
         waits::SourceTag,
@@ -305,6 +305,7 @@ impl<'a> RandomCase<'a> {
         Some(Decision {
             first,
             dropped: recent.drop_beyond(usize::from(act.twist % 3) + places as usize),
+            spilled: state.spilled.and(if act.twist.is_multiple_of(3) { Spilled::PAGES } else { Spilled::ROWS }),
             recent,
             newest_event_time: times,
             pending_since: (!act.twist.is_multiple_of(3)).then_some(now),

@@ -7,6 +7,7 @@ use tests::{
     metered::{MeteredTable, RequestCounts},
     prelude::*,
 };
+use webhook_serializer::protocol::{budget::spill_writes, receipt::PAGES};
 
 const TIME: Duration = Duration::from_secs(100_000);
 
@@ -44,7 +45,7 @@ async fn drained(count: u32) -> (TestWorld, Arc<MeteredTable>) {
 #[tokio::test(start_paused = true)]
 async fn order_inspection_cost_is_independent_of_history_length() {
     let mut costs = Vec::new();
-    for count in [500, 5000] {
+    for count in [2000, 5000] {
         let (world, table) = drained(count).await;
         let hot = key("test/hot");
         let before = table.counted();
@@ -55,7 +56,8 @@ async fn order_inspection_cost_is_independent_of_history_length() {
         costs.push((after.requests - before.requests, after.read_units - before.read_units));
     }
     assert_eq!(costs[0], costs[1]);
-    assert!(costs[0].0 <= 6, "{costs:?}");
+    assert!(costs[0].0 <= 7, "{costs:?}");
+    assert!(costs[0].1 <= 20, "{costs:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,21 +93,25 @@ async fn order_inspection_needs_at_most_three_reads() {
 
 #[tokio::test(start_paused = true)]
 async fn delivery_cost_is_independent_of_the_backlog() {
-    let thousand = in_memory(1000).await;
+    let five_thousand = in_memory(5000).await;
     let ten_thousand = in_memory(10_000).await;
     for (what, small, large) in [
-        ("requests", thousand.requests, ten_thousand.requests),
-        ("write units", thousand.write_units, ten_thousand.write_units),
-        ("read units", thousand.read_units, ten_thousand.read_units),
+        ("requests", five_thousand.requests, ten_thousand.requests),
+        ("write units", five_thousand.write_units, ten_thousand.write_units),
+        ("read units", five_thousand.read_units, ten_thousand.read_units),
     ] {
-        let small = small as f64 / 1000.0;
+        let small = small as f64 / 5000.0;
         let large = large as f64 / 10_000.0;
-        assert!(large <= 1.05 * small, "{what} for each delivery: {small} of 1,000 and {large} of 10,000");
+        assert!(large <= 1.06 * small, "{what} for each delivery: {small} of 5,000 and {large} of 10,000");
     }
-    // A claim, a put and a settle for each delivery, a receipt for each that the row cannot hold, and one
-    // acquire.
-    let hot = key("test/hot");
-    assert_eq!(ten_thousand.write_units, 4 * 10_000 - Recent::capacity(&hot) as u64 + 1);
+    // A claim, a put and a settle for each delivery, and one acquire. Once the entity has its most pages, each further
+    // receipt that leaves the row has a row of its own.
+    let capacity = Recent::capacity(&key("test/hot")) as u64;
+    let in_pages = PAGES as u64 * (capacity - 1);
+    let rows = 10_000 - capacity - in_pages;
+    assert_eq!(ten_thousand.write_units, 3 * 10_000 + spill_writes(in_pages, capacity) + rows + 1);
+    let few = in_memory(500).await;
+    assert_eq!(few.write_units, 3 * 500 + spill_writes(500 - capacity, capacity) + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -116,7 +116,7 @@ fn scripts_use_only_portable_commands() {
 
 #[test]
 fn row_key_prefixes_are_defined_in_one_file() {
-    let spelled = |text: &str| ["\"d#", "\"p#", "\"r#", "\"b#"].iter().any(|prefix| text.contains(prefix));
+    let spelled = |text: &str| ["\"d#", "\"p#", "\"r#", "\"s#", "\"b#"].iter().any(|prefix| text.contains(prefix));
     let files = sources(&root().join("shared"));
     let files: Vec<_> = files.into_iter().filter(|file| spelled(&read(file))).collect();
     assert_eq!(files, [root().join("shared/protocol/src/keys.rs")]);

@@ -1,7 +1,11 @@
-//! Receipts: they are in the order's row, or in separate rows once the order's row is full.
+//! Receipts: they are in the order's row, or in pages once the order's row is full.
 
 use tests::{prelude::*, world::key as entity};
-use webhook_serializer::protocol::history::History;
+use webhook_serializer::protocol::{
+    history::History,
+    keys::{is_receipt_page, receipt_identity},
+    receipt::{PAGES, PagedReceipts, Spilled},
+};
 
 /// Returns a key of 512 bytes, whose row has room for one receipt.
 fn long() -> String {
@@ -12,13 +16,28 @@ fn numbers(count: usize) -> Vec<String> {
     (0..count).map(|number| number.to_string()).collect()
 }
 
-fn is_receipt(key: &Key) -> bool {
-    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
+fn writes_receipt_page(write: &Write) -> bool {
+    is_receipt_page(&write.key.to_row())
 }
 
-fn spilled(world: &TestWorld, key: &str) -> usize {
-    let of_it = |row: &&Row| row.text(a::ENTITY) == Some(key) && row.text(a::ITEM).unwrap().starts_with("r#");
-    world.memory.rows(&TableName::Inbox).iter().filter(of_it).count()
+/// The numbers of receipts outside the order's row.
+#[derive(Debug, PartialEq, Eq)]
+struct SpilledCounts {
+    pages: usize,
+    in_pages: usize,
+    rows: usize,
+}
+
+fn spilled(world: &TestWorld, key: &str) -> SpilledCounts {
+    let mut paged = PagedReceipts::default();
+    let mut rows = 0;
+    for row in world.memory.rows(&TableName::Inbox).iter().filter(|row| row.text(a::ENTITY) == Some(key)) {
+        if is_receipt_page(row) {
+            paged.add(row).unwrap();
+        }
+        rows += usize::from(receipt_identity(row).is_some());
+    }
+    SpilledCounts { pages: paged.pages(), in_pages: paged.iter().count(), rows }
 }
 
 async fn row(world: &TestWorld, key: &str) -> Row {
@@ -45,7 +64,10 @@ async fn delivery_with_spilled_receipt_is_recognised_as_repeat() {
             world.work(&[world.drainer(Done)]).await;
         }
         assert_eq!(world.started(), ids, "none of them again");
-        assert_eq!(spilled(&world, &key), 60, "all have left the row by now");
+        // All have left the row by now. Each page has a full row's receipts.
+        let pages = 60_usize.div_ceil(Recent::capacity(&entity(&key))).min(PAGES);
+        let rows = if pages == PAGES { 60 - PAGES } else { 0 };
+        assert_eq!(spilled(&world, &key), SpilledCounts { pages, in_pages: 60 - rows, rows });
         assert!(world.state(&key).await.recent.iter().all(|receipt| receipt.settlement == Settlement::Repeat));
     }
 }
@@ -56,12 +78,13 @@ async fn row_holds_at_least_18_receipts_before_spilling() {
     let room = Recent::capacity(&entity(key));
     assert!(room >= 18, "{room}");
     let world = handled(key, &numbers(room)).await;
-    assert_eq!(spilled(&world, key), 0);
-    assert!(!world.state(key).await.spilled);
+    assert_eq!(spilled(&world, key), SpilledCounts { pages: 0, in_pages: 0, rows: 0 });
+    assert!(!world.state(key).await.spilled.is_anywhere());
     assert_eq!(row(&world, key).await.write_units(), 1);
     world.append(key, "one more").await;
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!((spilled(&world, key), world.state(key).await.spilled), (1, true));
+    assert_eq!(spilled(&world, key), SpilledCounts { pages: 1, in_pages: room, rows: 0 }, "the whole row");
+    assert_eq!(world.state(key).await.spilled, Spilled::PAGES);
     assert_eq!(row(&world, key).await.write_units(), 1);
 }
 
@@ -91,13 +114,16 @@ async fn receipt_stays_in_row_if_spilling_fails() {
     let mut world = TestWorld::new();
     let key = long();
     let whole = world.table.clone();
-    world.fail(Fault::Before(TableError::Throttled), |call| matches!(call.writes, [write] if is_receipt(&write.key)));
+    world.fail(
+        Fault::Before(TableError::Throttled),
+        |call| matches!(call.writes, [write] if writes_receipt_page(write)),
+    );
     for id in ["1", "2", "3"] {
         world.append(&key, id).await;
         world.work(&[world.drainer(Done)]).await;
     }
     let state = world.state(&key).await;
-    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (3, false, 0));
+    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key).pages), (3, Spilled::default(), 0));
     world.table = whole;
     for id in ["1", "4"] {
         world.append(&key, id).await;
@@ -105,7 +131,7 @@ async fn receipt_stays_in_row_if_spilling_fails() {
     }
     assert_eq!(world.started(), ["1", "2", "3", "4"]);
     let state = world.state(&key).await;
-    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key)), (1, true, 3));
+    assert_eq!((state.recent.iter().len(), state.spilled, spilled(&world, &key).in_pages), (1, Spilled::PAGES, 3));
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +141,7 @@ async fn handled_delivery_settles_although_receipt_writes_fail() {
         let key = long();
         world.append(&key, "1").await;
         world.work(&[world.drainer(Done)]).await;
-        world.fail(fault, move |call| matches!(call.writes, [write] if is_receipt(&write.key)));
+        world.fail(fault, move |call| matches!(call.writes, [write] if writes_receipt_page(write)));
         world.function_time = Duration::from_millis(7050);
         world.append(&key, "2").await;
         world.work(&[world.drainer(Slow(Duration::from_millis(4900)))]).await;
@@ -131,7 +157,7 @@ async fn receipt_outliving_order_row_identifies_no_repeat() {
     let key = long();
     world.append_all(&key, ["bad", "1"]).await;
     world.work(&[world.drainer(Done)]).await;
-    assert_eq!(spilled(&world, &key), 1);
+    assert_eq!(spilled(&world, &key).in_pages, 1);
     tokio::time::advance(world.settings.retention * 2).await;
     let expires =
         Write { key: entity_row(&entity(&key)), condition: Condition::All(Vec::new()), action: Action::Delete };

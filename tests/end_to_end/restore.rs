@@ -5,7 +5,10 @@ mod disaster;
 mod report;
 
 use tests::{prelude::*, world::key as entity};
-use webhook_serializer::operator::{RestoreReport, Restored};
+use webhook_serializer::{
+    operator::{RestoreReport, Restored},
+    protocol::{keys::is_receipt_page, receipt::Spilled},
+};
 
 use self::disaster::{Disaster, EffectReceiver, LONG_AGO, copied, nightly};
 
@@ -265,6 +268,28 @@ async fn restore_keeps_deliveries_parked_between_table_copies() {
     let parked = world.operator().parked(&entity(&key)).await.expect("it answers");
     assert_eq!(parked[0].error, "not now");
     world.operator().redrive(&parked[0], None).await.expect("it is redriven");
+}
+
+/// A page of receipts is written beside a settle, and the next settle marks it. Here, the backup is of the time between.
+#[tokio::test(start_paused = true)]
+async fn restore_keeps_receipts_of_a_page_without_mark() {
+    let world = TestWorld::new();
+    // The row of this key has room for two receipts.
+    let key = format!("test/{}", "x".repeat(415));
+    world.append_all(&key, ["1", "2", "fails", "4"]).await;
+    let handler = answering(|delivery, _| match delivery.delivery_id().as_str() {
+        "fails" => Outcome::retry("not now"),
+        _ => Outcome::Done,
+    });
+    world.process(&world.drainer(handler), &key).await;
+    assert!(world.memory.rows(&TableName::Inbox).iter().any(is_receipt_page));
+    assert_eq!(world.state(&key).await.spilled, Spilled::default(), "no settle followed");
+    let (is_whole, told) = restore(&world.operator(), world.env.now()).await.expect("it answers");
+    let Restored::Raised(told) = &told[&key] else { panic!("{told:?}") };
+    assert_eq!((is_whole, told.parked), (true, 2));
+    world.append_all(&key, ["1", "2", "5"]).await;
+    world.work(&[world.drainer(Done)]).await;
+    assert_eq!(world.applied(), ["1", "2", "5"]);
 }
 
 async fn process(testbed: &TestBed, receiver: &EffectReceiver) {

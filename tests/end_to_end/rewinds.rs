@@ -3,7 +3,10 @@
 mod ended;
 
 use tests::{prelude::*, source};
-use webhook_serializer::{operator::Rewinding, protocol::history::History};
+use webhook_serializer::{
+    operator::Rewinding,
+    protocol::{history::History, keys::is_receipt_page},
+};
 
 fn operator(world: &TestWorld) -> Operator {
     world.operator().because(Reason::new("ada", "the table was emptied"))
@@ -343,15 +346,41 @@ async fn expired_rewound_delivery_blocks_the_order() {
     assert!(world.memory.get(&entity_row(&entity())).await.unwrap().is_some());
 }
 
+/// Most receipts are in pages, and those of an earlier run in rows of their own too. The second run parks one delivery.
+#[tokio::test(start_paused = true)]
+async fn latest_run_of_each_delivery_decides_how_it_runs_again() {
+    let world = applied(60).await;
+    let tokens = async || {
+        let receipts = world.operator().receipts(&entity()).await.unwrap();
+        receipts.iter().map(|receipt| Some(receipt.token)).collect::<Vec<_>>()
+    };
+    let starts = RecordedStarts::default();
+    let again = async |rejected: &'static str| {
+        assert!(matches!(rewound(&world, 0).await, RewindOutcome::Done(_)));
+        let answer = move |id: &str| if id == rejected { Outcome::Reject("not twice".into()) } else { Outcome::Done };
+        world.work(&[world.drainer(noting(&starts, answer))]).await;
+        let runs = starts.lock().unwrap().drain(..).collect::<Vec<_>>();
+        runs.into_iter().map(|(id, _, before, _)| (id, before)).unzip::<_, _, Vec<_>, Vec<_>>()
+    };
+    let mut before = tokens().await;
+    assert_eq!(again("7").await, (ids(1, 60), before));
+    before = tokens().await;
+    before.remove(6);
+    assert_eq!(again("none").await, ([ids(1, 6), ids(8, 60)].concat(), before));
+    assert!(world.state("test/a").await.spilled.pages);
+}
+
 /// Without its receipt, the delivery would look like a new one.
 #[tokio::test(start_paused = true)]
 async fn delivery_without_receipt_is_not_rewound() {
     let world = applied(40).await;
-    let first = first(&world).await;
-    let receipt = world.memory.rows(&TableName::Inbox).into_iter().find(|row| row.number(a::SEQUENCE) == Some(first.0));
-    let key = key_of(&TableName::Inbox, &receipt.expect("it has left the row")).unwrap();
+    let pages = world.memory.rows(&TableName::Inbox).into_iter().filter(is_receipt_page);
+    let oldest = pages.min_by_key(|row| row.number(a::SEQUENCE)).expect("receipts have left the row");
+    let key = key_of(&TableName::Inbox, &oldest).unwrap();
     world.memory.write(&Write::delete(key)).await.unwrap();
-    assert_eq!(rewound(&world, 0).await, RewindOutcome::Expired(Some(first.next())));
+    let last = Sequence(oldest.number(a::SEQUENCE).unwrap());
+    assert!(last > first(&world).await);
+    assert_eq!(rewound(&world, 0).await, RewindOutcome::Expired(Some(last.next())));
 }
 
 #[tokio::test(start_paused = true)]
@@ -426,8 +455,53 @@ async fn sweep_extends_expiry_of_rewound_deliveries_and_receipts() {
     let rows = world.memory.rows(&TableName::Inbox);
     let soonest = rows.iter().filter_map(|row| {
         let item = row.text(a::ITEM)?;
-        (item.starts_with("r#") || item.starts_with("d#")).then(|| row.number(a::PURGE_AT))?
+        ["d#", "r#", "s#"].iter().any(|kind| item.starts_with(kind)).then(|| row.number(a::PURGE_AT))?
     });
     let soonest = soonest.min().expect("they expire");
     assert!(soonest > (now + Duration::from_secs(29 * 86_400)).as_millis() / 1000, "{soonest} at {now:?}");
+}
+
+/// Only pages that hold receipts of waiting deliveries are kept for longer.
+#[tokio::test(start_paused = true)]
+async fn sweep_lets_receipts_of_settled_deliveries_expire() {
+    let world = applied(40).await;
+    world.append("test/a", "waits").await;
+    operator(&world).hold(&entity()).await.unwrap();
+    let expiry = || {
+        let pages = world.memory.rows(&TableName::Inbox).into_iter().filter(is_receipt_page);
+        pages.map(|row| row.number(a::PURGE_AT)).collect::<Vec<_>>()
+    };
+    let before = expiry();
+    assert!(before.len() >= 2);
+    world.env.sleep(Duration::from_secs(16 * 86_400)).await;
+    assert_eq!(world.sweeper().sweep_all().await.unwrap().kept, 1);
+    assert_eq!(expiry(), before);
+}
+
+/// The sweep finds out by the delivery's expiry whether it has extended the receipts.
+#[tokio::test(start_paused = true)]
+async fn sweep_extends_receipts_before_their_deliveries() {
+    let mut world = applied(40).await;
+    world.env.sleep(Duration::from_secs(16 * 86_400)).await;
+    operator(&world).hold(&entity()).await.unwrap();
+    rewound(&world, 0).await;
+    let expiry = |world: &TestWorld, kind: &str| {
+        let rows = world.memory.rows(&TableName::Inbox);
+        let of_kind = rows.iter().filter(|row| row.text(a::ITEM).is_some_and(|item| item.starts_with(kind)));
+        of_kind.filter_map(|row| row.number(a::PURGE_AT)).min().expect("they expire")
+    };
+    let due = expiry(&world, "d#");
+    for kind in ["s#", "r#"] {
+        let whole = world.table.clone();
+        let before = expiry(&world, kind);
+        world.fail(Fault::Before(TableError::Throttled), move |call| match call.writes {
+            [Write { key, .. }] => key.to_row().text(a::ITEM).is_some_and(|item| item.starts_with(kind)),
+            _ => false,
+        });
+        assert!(world.sweeper().sweep_all().await.is_err(), "{kind}");
+        assert_eq!((expiry(&world, kind), expiry(&world, "d#")), (before, due), "{kind}");
+        world.table = whole;
+    }
+    world.sweeper().sweep_all().await.unwrap();
+    assert!(["d#", "s#", "r#"].iter().all(|kind| expiry(&world, kind) > due));
 }

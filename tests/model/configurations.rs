@@ -91,9 +91,10 @@ pub fn small() -> Vec<Configuration> {
             may { slices: 1, copies: 1, ingest_crashes: 1 };
         "a poison delivery and its recorded starts" 19_407 one {}
             may { worker_crashes: 3, take_overs: 3, lost_replies: 1 };
-        "room for one receipt, a repeat and an outage" 71_776 with_repeat { capacity: 1 } may { outages: 1 };
-        "room for two receipts, and three deliveries" 4_151 three { capacity: 2 } may {};
-        "room for one receipt, commits and lost replies" 1_900 two { capacity: 1, commit: true }
+        "room for one receipt, a repeat and an outage" 72_814 with_repeat { capacity: 1 } may { outages: 1 };
+        "room for one receipt, one page, and a repeat" 134_706 with_repeat { capacity: 1, receipt_pages: 1 } may { rewinds: 1 };
+        "room for two receipts, and three deliveries" 4_400 three { capacity: 2 } may {};
+        "room for one receipt, commits and lost replies" 1_903 two { capacity: 1, commit: true }
             may { lost_replies: 1, take_overs: 1 };
         "an exclusive holder and a purged row" 8_689 repeated {} may { exclusive_leases: 1, purges: 1 };
         "failing groups of two and a crashing worker" 17_516 two { deliver: UpTo(2) }
@@ -101,7 +102,7 @@ pub fn small() -> Vec<Configuration> {
         "groups rejected, parked and redriven" 10_729 two { deliver: UpTo(2) }
             may { rejections: 2, redrives: 1, ingest_crashes: 1 };
         "groups of three with a repeat" 11_044 with_repeat { deliver: UpTo(3) } may {};
-        "groups as large as the room for receipts, and an outage" 28_417 three { deliver: UpTo(3), capacity: 2 }
+        "groups as large as the room for receipts, and an outage" 29_371 three { deliver: UpTo(3), capacity: 2 }
             may { outages: 1 };
         "committed groups and lost replies" 5_130 two { deliver: UpTo(2), commit: true }
             may { lost_replies: 1, take_overs: 1, failures: 1 };
@@ -129,7 +130,8 @@ pub fn small() -> Vec<Configuration> {
         "rewound again during a rewind" 26_646 two {} may { rewinds: 2, failures: 1 };
         "rewound past a parked delivery and redriven" 929 one { attempts: 1 }
             may { rewinds: 2, failures: 1, redrives: 1 };
-        "rewound with a repeat and room for one receipt" 134_768 with_repeat { capacity: 1 } may { rewinds: 1 };
+        "rewound with a repeat and room for one receipt" 134_706 with_repeat { capacity: 1 } may { rewinds: 1 };
+        "rewound twice, with room for one receipt" 3_984 two { capacity: 1 } may { rewinds: 2 };
         "rewound and ended early" 168_625 two {}
             may { rewinds: 1, rewind_ends: 1, ingest_crashes: 1, lost_replies: 1 };
         "rewound groups and an exclusive holder" 96_214 two { deliver: UpTo(2) }
@@ -157,10 +159,10 @@ pub fn large() -> Vec<Configuration> {
         "three deliveries and fast clocks" 176_173 three { workers: 2 } may { take_overs: 1 };
         "slices, outages, crashes and clocks" 945_680 two { workers: 2 }
             may { slices: 1, outages: 1, worker_crashes: 1, take_overs: 1 };
-        "room for one receipt, repeats, outages and a crashing worker" 583_497 with_repeat { capacity: 1 }
+        "room for one receipt, repeats, outages and a crashing worker" 591_066 with_repeat { capacity: 1 }
             may { worker_crashes: 1, outages: 1 };
-        "room for two receipts, three deliveries and a repeat" 602_719 three_with_repeat { capacity: 2 } may {};
-        "room for one receipt, and slow clocks" 616_432 with_repeat { workers: 2, capacity: 1 }
+        "room for two receipts, three deliveries and a repeat" 689_424 three_with_repeat { capacity: 2 } may {};
+        "room for one receipt, and slow clocks" 616_809 with_repeat { workers: 2, capacity: 1 }
             may { take_overs: 1 };
         "groups before a tombstone, and late effects" 480_554 three { deliver: UpTo(3) }
             may { voids: 1, timeouts: 1 };

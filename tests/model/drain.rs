@@ -21,15 +21,15 @@ use webhook_serializer::{
     protocol::{
         attempt::Retries,
         entity::{FencingToken, Sequence},
-        receipt::Settlement,
+        receipt::{PagedReceipts, Settlement},
     },
     sources::{SourceLookup, Sources, deliver::Deliver},
     time::Timestamp,
 };
 
 use crate::store::{
-    AcquiredRef, ClockReading, DecisionRef, Interned, LeaseRef, ModelId, Pool, ReceiptRef, RowRef, View, arrival,
-    delivery_at, entity, id_of, intern, intern_decision, intern_lease, intern_receipt, intern_view, retry_at, time,
+    AcquiredRef, ClockReading, CopiedReceipts, DecisionRef, Interned, LeaseRef, ModelId, Pool, RowRef, View, arrival,
+    delivery_at, entity, id_of, intern, intern_decision, intern_lease, intern_view, retry_at, time,
 };
 
 pub type DrainRef = Interned<Drain>;
@@ -46,9 +46,10 @@ impl fmt::Debug for DrainRef {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Observation {
     Seen(View),
-    /// A page from this sequence on, and the receipts that were found.
-    Read(u64, Vec<RowRef>, Vec<(ModelId, RowRef)>),
-    Spilled(ReceiptRef),
+    /// A page from this sequence on, and the receipts that were found: in rows of their own, and in pages, if these
+    /// were read.
+    Read(u64, Vec<RowRef>, Vec<(ModelId, RowRef)>, Option<Vec<RowRef>>),
+    Spilled(CopiedReceipts),
     Filled,
     Voided,
     Settled(View, DecisionRef),
@@ -108,7 +109,7 @@ pub type SourceKind = (u32, bool, bool, Deliver);
 
 thread_local! {
     static SOURCES: RefCell<HashMap<SourceKind, &'static SourceLookup>> = RefCell::default();
-    static BEGUN: RefCell<HashMap<(AcquiredRef, u8, ClockReading, usize), DrainBegin>> = RefCell::default();
+    static BEGUN: RefCell<HashMap<(AcquiredRef, u8, ClockReading, Memory), DrainBegin>> = RefCell::default();
     static NEXT: RefCell<HashMap<(DrainRef, u8, PlanTime, SourceKind), PlanStep>> = RefCell::default();
     static ANSWERED: RefCell<HashMap<(DrainRef, HandlerOutcome, DeliveryGroup, SourceKind), PlanStep>> = RefCell::default();
     static LEARNED: RefCell<HashMap<(DrainRef, u8, Observation), DrainRef>> = RefCell::default();
@@ -143,11 +144,10 @@ fn moment(epoch: u8, when: PlanTime) -> Moment {
 }
 
 /// Interprets the reply to an acquire. A drain does not wait here for another holder; it looks again in a
-/// later step. `capacity` is the number of receipts in the row.
-pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: ClockReading, capacity: usize) -> DrainBegin {
-    let memory = Memory { capacity, retention: RETENTION };
+/// later step.
+pub fn drain_begin(answer: AcquiredRef, epoch: u8, clock: ClockReading, memory: Memory) -> DrainBegin {
     let begins = || acquire_step((*answer).clone(), time(epoch, clock), AMPLE, None, Duration::from_secs(1));
-    memoized(&BEGUN, (answer, epoch, clock, capacity), |_| match begins() {
+    memoized(&BEGUN, (answer, epoch, clock, memory), |_| match begins() {
         AcquireStep::Granted(lease, state) => {
             DrainBegin::Granted(intern_lease(lease), intern(&DRAINS, Drain::granted(state, memory)))
         }
@@ -231,13 +231,18 @@ impl DrainRef {
     }
 
     /// Returns the receipts that must be spilled before the decision is written.
-    pub fn spills(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
-        self.to_spill(&decision).into_iter().map(intern_receipt).collect()
+    pub fn spills(&self, decision: DecisionRef) -> Option<CopiedReceipts> {
+        self.to_spill(&decision).map(CopiedReceipts::first_of)
     }
 
     /// Returns the receipts that may be spilled concurrently with the decision.
-    pub fn spills_ahead(&self, decision: DecisionRef) -> Vec<ReceiptRef> {
-        self.to_spill_ahead(&decision).into_iter().map(intern_receipt).collect()
+    pub fn spills_ahead(&self, decision: DecisionRef) -> Option<CopiedReceipts> {
+        self.to_spill_ahead(&decision).map(CopiedReceipts::first_of)
+    }
+
+    /// Returns the decision as it must be written after the receipts that it drops.
+    pub fn marks(&self, decision: DecisionRef) -> DecisionRef {
+        intern_decision(self.marked((*decision).clone()))
     }
 
     #[must_use]
@@ -246,16 +251,20 @@ impl DrainRef {
             let mut drain = (*self).clone();
             match observation {
                 Observation::Seen(view) => drain.seen((**view).clone()),
-                Observation::Read(from, rows, receipts) => {
+                Observation::Read(from, rows, receipts, pages) => {
                     let page =
                         InboxPage::parse(entity(), Sequence(*from), rows.iter().map(|row| (**row).clone()).collect());
                     let page = page.expect("the model's rows are sound");
                     let wanted: Vec<ModelId> = page.identities().into_iter().map(id_of).collect();
                     let receipts = receipts.iter().filter(|(id, _)| wanted.contains(id));
                     let receipts: Vec<_> = receipts.map(|(_, row)| (**row).clone()).collect();
-                    drain.read(page.with_receipts(&receipts).expect("the model's rows are sound"));
+                    let page = page.with_receipts(&receipts).expect("the model's rows are sound");
+                    drain.read(match pages {
+                        Some(pages) => page.with_paged(paged(pages.iter().copied())),
+                        None => page,
+                    });
                 }
-                Observation::Spilled(receipt) => drain.spilled(vec![(**receipt).clone()]),
+                Observation::Spilled(copied) => drain.spilled(&copied.spilling()),
                 Observation::Filled => drain.filled(),
                 Observation::Voided => drain.tombstone_written(),
                 Observation::Settled(view, decision) => drain.settled((**view).clone(), decision),
@@ -263,6 +272,14 @@ impl DrainRef {
             intern(&DRAINS, drain)
         })
     }
+}
+
+pub fn paged(pages: impl Iterator<Item = RowRef>) -> PagedReceipts {
+    let mut paged = PagedReceipts::default();
+    for row in pages {
+        paged.add(&row).expect("the model's rows are sound");
+    }
+    paged
 }
 
 fn source(kind: SourceKind) -> &'static SourceLookup {

@@ -96,7 +96,7 @@ impl StateBuilder<'_> {
             ModelOperator::SkipAcquire(sequence, drawn) => {
                 let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, ClockReading::Early));
                 let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
-                match drain_begin(answer, self.state.epoch, ClockReading::Early, self.model.capacity) {
+                match drain_begin(answer, self.state.epoch, ClockReading::Early, self.model.memory()) {
                     _ if !heard => return,
                     DrainBegin::Granted(lease, _) => ModelOperator::SkipLook(sequence, lease),
                     // The operator does not wait for the order.
@@ -114,7 +114,7 @@ impl StateBuilder<'_> {
                 let ended =
                     SettleArgs { settlement: Settlement::Parked, group: DeliveryGroup::ONE, token, rated: false };
                 let decision = known.decides(self.state.epoch, ended);
-                assert!(known.spills(decision).is_empty(), "its row has room");
+                assert!(known.spills(decision).is_none(), "its row has room");
                 ModelOperator::SkipSettle(lease, self.seen(), decision)
             }
             ModelOperator::SkipSettle(lease, seen, decision) => {
@@ -164,12 +164,12 @@ impl StateBuilder<'_> {
             AcquiredRef::of(Acquired::Granted((*lease).clone(), (*view).clone())),
             self.state.epoch,
             ClockReading::Early,
-            self.model.capacity,
+            self.model.memory(),
         ) else {
             unreachable!()
         };
         let rows = self.state.item(ModelItem::Delivery(sequence)).into_iter().collect();
-        let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new()));
+        let known = known.observes(self.state.epoch, Observation::Read(view.next().0, rows, Vec::new(), None));
         // In this model, an operator leaves repeats to a worker.
         match known.front_item() {
             Front::Delivery(_) => ModelOperator::SkipPark(lease, known),

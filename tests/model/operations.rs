@@ -12,7 +12,8 @@ use webhook_serializer::protocol::{
     hold::Hold,
     inbox::{
         Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Rewind, Rewound, Settle,
-        SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, Unblock, Unblocked, Void, Voided,
+        SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, SpillPage, Unblock, Unblocked, Void,
+        Voided,
     },
     lease::{
         Acquire, Ended, Follow, ForceRelease, Forced, HandOver, Lease, MarkHandOver, Release, ReleaseEmpty, Released,
@@ -30,11 +31,20 @@ use webhook_serializer::protocol::{
 use crate::{
     drain::RETENTION,
     store::{
-        AcquiredRef, ClockReading, DecisionRef, LEASE, LeaseRef, ModelId, NonceId, ReceiptRef, RowRef, View, arrival,
-        entity, identity, intern_lease, intern_view, retry_at, time, view_of,
+        AcquiredRef, ClockReading, CopiedReceipts, DecisionRef, LEASE, LeaseRef, ModelId, NonceId, ReceiptPageRef,
+        ReceiptRef, RowRef, View, arrival, entity, identity, intern_lease, intern_view, retry_at, time, view_of,
     },
     without::{Changes, ViolatedRule},
 };
+
+impl From<CopiedReceipts> for Op {
+    fn from(receipts: CopiedReceipts) -> Self {
+        match receipts {
+            CopiedReceipts::Page(receipts) => Self::SpillPage(receipts),
+            CopiedReceipts::One(receipt) => Self::Spill(receipt),
+        }
+    }
+}
 
 /// An operation of the protocol with its arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -50,6 +60,7 @@ pub enum Op {
     /// The last field says whether the row must stay, because the entity is on hold.
     SettleAndRelease(LeaseRef, DecisionRef, bool),
     Spill(ReceiptRef),
+    SpillPage(ReceiptPageRef),
     Park(ModelId, u64),
     Fail {
         lease: LeaseRef,
@@ -149,6 +160,7 @@ impl Execution {
             Op::Settle(..)
             | Op::SettleAndRelease(..)
             | Op::Spill(..)
+            | Op::SpillPage(..)
             | Op::Park(..)
             | Op::Fail { .. }
             | Op::Block(..)
@@ -286,6 +298,10 @@ impl Execution {
             }
             Op::Spill(receipt) => {
                 let spill = Spill::of(entity, &receipt, purge_at).expect("it has a row");
+                self.with(&spill, |()| OperationReply::Done)
+            }
+            Op::SpillPage(receipts) => {
+                let spill = SpillPage::of(entity, &receipts, purge_at).expect("a page has receipts");
                 self.with(&spill, |()| OperationReply::Done)
             }
             Op::Park(id, sequence) => {

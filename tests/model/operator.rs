@@ -153,7 +153,10 @@ impl StateBuilder<'_> {
                 }
                 ParkedOutcome::Forgotten => None,
                 ParkedOutcome::Settled(settlement) => Some(settlement),
-                ParkedOutcome::InReceiptRow => self.state.item(ModelItem::Receipt(id)).map(|row| receipt_at(&row).1),
+                ParkedOutcome::Elsewhere => match self.state.item(ModelItem::Receipt(id)) {
+                    Some(row) if self.has(ViolatedRule::OlderRowDecides) => Some(receipt_at(&row).1),
+                    _ => self.state.stored_receipt(id).map(|receipt| receipt.settlement),
+                },
             };
             if !is_redrivable(settled) {
                 self.model.reach(Reached::ParkedAndApplied);

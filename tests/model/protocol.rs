@@ -13,12 +13,14 @@ use std::{
 
 use stateright::{Model, Property};
 use webhook_serializer::{
-    protocol::{format::attribute as a, state::BlockReason},
+    engine::drain::plan::Memory,
+    protocol::{format::attribute as a, receipt::PAGES, state::BlockReason},
     sources::deliver::Deliver,
 };
 
 use crate::{
     audit::properties,
+    drain::RETENTION,
     reached::Reached,
     state::{
         Append, AppendStep, EventBudget, Exclusive, HeldMessage, ModelOperator, ModelState, ModelWorker, WorkerStep,
@@ -45,6 +47,8 @@ pub struct Protocol {
     pub deliver: Deliver,
     /// The number of receipts in the row.
     pub capacity: usize,
+    /// The number of pages of receipts from which on receipts get rows of their own.
+    pub receipt_pages: usize,
     /// Every copy of a message shows a receive count above one.
     pub counts_are_shown: bool,
     /// The first worker starts with a copy of a message that was deleted long ago.
@@ -54,6 +58,12 @@ pub struct Protocol {
     pub budget: EventBudget,
     pub reached: Arc<AtomicU64>,
     pub violated: Arc<Mutex<BTreeSet<&'static str>>>,
+}
+
+impl Protocol {
+    pub fn memory(&self) -> Memory {
+        Memory { capacity: self.capacity, receipt_pages: self.receipt_pages, retention: RETENTION }
+    }
 }
 
 impl Default for Protocol {
@@ -68,6 +78,7 @@ impl Default for Protocol {
             block: false,
             deliver: Deliver::Each,
             capacity: 9,
+            receipt_pages: PAGES,
             counts_are_shown: true,
             stray: false,
             may_be_back: false,

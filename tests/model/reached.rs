@@ -17,7 +17,7 @@ macro_rules! situations {
 
 #[rustfmt::skip]
 situations! {
-    Void, PutFindsVoid, TakeOver, LostLease, Grown, Repeat, Spilled, SpilledAhead, SpillFailed, Retry, Park,
+    Void, PutFindsVoid, TakeOver, LostLease, Grown, Repeat, Spilled, SpilledToRow, SpilledAhead, SpillFailed, Retry, Park,
     Block, BlockExpired, KillerGivenUp, Yield, Exclusive, Redrive, ParkedAndApplied, Unblock, Forced, Commit,
     CommitReleases, CommitGrown, LateEffectRefused, LostClaimRecognised, LostGrantRecognised,
     LostSettleRecognised, LostReleaseRecognised, Purge, StoreOut, StartWritten, Slice, Group, Apart,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use webhook_serializer::{
-    engine::drain::{page::InboxPage, plan::Memory},
+    engine::drain::page::InboxPage,
     operator::as_before,
     protocol::{
         format::attribute as a,
@@ -13,14 +13,14 @@ use webhook_serializer::{
 };
 
 use crate::{
-    drain::{DrainBegin, RETENTION, drain_begin},
+    drain::{DrainBegin, drain_begin, paged},
     operations::{Op, OperationReply},
     protocol::{ModelAction, Protocol, StateBuilder},
     reached::Reached,
     state::{ModelOperator, ModelState, Violation},
     store::{
-        ClockReading, DecisionRef, LeaseRef, ModelItem, NonceId, ReceiptRef, View, arrival, entity, intern_decision,
-        intern_receipt,
+        ClockReading, DecisionRef, LeaseRef, ModelItem, NonceId, ReceiptRef, View, arrival, delivery_at, entity,
+        intern_decision, intern_receipt,
     },
     without::ViolatedRule,
 };
@@ -188,22 +188,27 @@ impl StateBuilder<'_> {
     /// Returns the front's stored receipt, with the token of this lease. A front that has a receipt is being
     /// run again after an earlier rewind. `None` if it has no receipt.
     fn named_anew(&self, lease: LeaseRef, seen: View) -> Option<ReceiptRef> {
-        let receipts = self.state.inbox.iter().filter(|(item, _)| matches!(item, ModelItem::Receipt(_)));
-        let mut receipts = receipts.map(|(_, row)| Receipt::parse(row).expect("a sound row"));
-        let before = receipts.find(|receipt| receipt.sequence == seen.next() && !seen.is_empty())?;
+        let row = self.state.item(ModelItem::Delivery(seen.next().0))?;
+        let id = delivery_at(&row)?;
+        let before = self.state.stored_receipt(id)?;
+        if before.sequence != seen.next() || seen.is_empty() {
+            return None;
+        }
         Some(intern_receipt(Receipt { token: lease.token(), ..before }))
     }
 
     fn has_row(&self, receipt: ReceiptRef) -> bool {
+        // A refused write counts as done, so without the rule any row suffices.
+        let any = self.has(ViolatedRule::OlderRunDecides);
         let stored = self.state.item(receipt.item());
-        stored.is_some_and(|row| row.number(a::TOKEN) >= Some(receipt.token.0))
+        stored.is_some_and(|row| any || row.number(a::TOKEN) >= Some(receipt.token.0))
     }
 
     /// Tries once to acquire the lease; `None` if it was not granted.
     fn asks(&mut self, drawn: NonceId, clock: ClockReading) -> Option<LeaseRef> {
         let executed = self.on_entity(Op::Acquire(LeaseKind::Exclusive, drawn, clock));
         let OperationReply::Answered(answer) = executed.reply else { unreachable!() };
-        match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
+        match drain_begin(answer, self.state.epoch, clock, self.model.memory()) {
             DrainBegin::Granted(lease, _) => Some(lease),
             _ => None,
         }
@@ -218,7 +223,8 @@ impl StateBuilder<'_> {
             _ => None,
         });
         let page = page.with_receipts(&receipts.collect::<Vec<_>>()).expect("sound rows");
-        let memory = Memory { capacity: self.model.capacity, retention: RETENTION };
+        let page = page.with_paged(paged(self.state.receipt_pages()));
+        let memory = self.model.memory();
         let seen_at = arrival(view.tail.0 + 1);
         as_before(&view, &page, memory, lease.token(), seen_at).map(|(decision, _)| intern_decision(decision))
     }

@@ -2,14 +2,15 @@
 
 use webhook_serializer::{
     engine::{append::Appending, drain::plan::DeliveryGroup},
-    protocol::{attempt::Retries, entity::Sequence, hold::Hold, state::BlockReason},
+    protocol::{attempt::Retries, entity::Sequence, hold::Hold, receipt::Receipt, state::BlockReason},
 };
 
 use crate::{
-    drain::DrainRef,
+    drain::{DrainRef, paged},
     operations::Op,
     store::{
-        AcquiredRef, DecisionRef, LeaseRef, ModelId, ModelItem, NonceId, ReceiptRef, RowRef, View, arrival, view_of,
+        AcquiredRef, DecisionRef, LeaseRef, ModelId, ModelItem, NonceId, ReceiptRef, RowRef, View, arrival, identity,
+        view_of,
     },
 };
 
@@ -343,6 +344,18 @@ pub struct ModelState {
 impl ModelState {
     pub fn item(&self, item: ModelItem) -> Option<RowRef> {
         self.inbox.binary_search_by_key(&item, |(item, _)| *item).ok().map(|at| self.inbox[at].1)
+    }
+
+    /// Returns the rows that are pages of receipts.
+    pub fn receipt_pages(&self) -> impl Iterator<Item = RowRef> {
+        self.inbox.iter().filter(|(item, _)| matches!(item, ModelItem::ReceiptPage(..))).map(|(_, row)| *row)
+    }
+
+    /// Returns the receipt that has left the entity's row. Of several, the one under the latest token counts.
+    pub fn stored_receipt(&self, id: ModelId) -> Option<Receipt> {
+        let own = self.item(ModelItem::Receipt(id)).map(|row| Receipt::parse(&row).expect("a sound row"));
+        let paged = paged(self.receipt_pages()).get(identity(id).hash()).cloned();
+        own.into_iter().chain(paged).max_by_key(|receipt| receipt.token)
     }
 
     pub fn store(&mut self, item: ModelItem, row: Option<RowRef>) {

@@ -5,7 +5,13 @@ use webhook_serializer::{
         begin::Drained,
         plan::{self, DeliveryGroup},
     },
-    protocol::{entity::Sequence, format::attribute as a, inbox::Decision, keys::delivery_row, receipt::Settlement},
+    protocol::{
+        entity::Sequence,
+        format::attribute as a,
+        inbox::Decision,
+        keys::delivery_row,
+        receipt::{Settlement, Spilled},
+    },
     telemetry::RequeueReason,
 };
 
@@ -15,7 +21,7 @@ use crate::{
     protocol::{HandlerAnswer, ModelAction, StateBuilder},
     reached::Reached,
     state::{Draining, ModelWorker, RowStep, Violation, WorkerStep},
-    store::{ClockReading, DecisionRef, LeaseRef, ModelItem, RowRef, View, entity, intern_decision},
+    store::{ClockReading, CopiedReceipts, DecisionRef, LeaseRef, ModelItem, RowRef, View, entity, intern_decision},
     transaction::{Committing, Transaction},
     without::ViolatedRule,
 };
@@ -109,13 +115,16 @@ impl StateBuilder<'_> {
             rows = (from..).zip(rows).map(|(at, row)| moved(row, at)).collect();
         }
         let repeats_itself = self.has(ViolatedRule::RepeatsItself);
-        let asks = worker.draining().known.has_spilled() && !self.has(ViolatedRule::ReceiptsUnread);
+        let unread = match self.has(ViolatedRule::ReceiptsUnread) {
+            true => Spilled::default(),
+            false => worker.draining().known.unread(),
+        };
         let receipts = self.state.inbox.iter().filter_map(|(item, row)| match item {
-            ModelItem::Receipt(id) if asks => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
+            ModelItem::Receipt(id) if unread.rows => Some((*id, if repeats_itself { elsewhere(*row) } else { *row })),
             _ => None,
         });
-        let receipts = receipts.collect();
-        self.observes(worker, Observation::Read(from, rows, receipts));
+        let pages = unread.pages.then(|| self.state.receipt_pages().collect());
+        self.observes(worker, Observation::Read(from, rows, receipts.collect(), pages));
         self.turn(worker);
     }
 
@@ -191,7 +200,7 @@ impl StateBuilder<'_> {
     /// Spills the receipts that the decision drops from the row, then settles.
     fn spills(&mut self, worker: &mut ModelWorker, decision: DecisionRef, commits: bool) {
         let known = worker.draining().known;
-        if !known.spills(decision).is_empty() && !self.has(ViolatedRule::DropWithoutReceipt) {
+        if known.spills(decision).is_some() && !self.has(ViolatedRule::DropWithoutReceipt) {
             worker.step = WorkerStep::Spill { decision, commits };
         } else if commits {
             worker.step = WorkerStep::Commit { decision, landed: false };
@@ -199,18 +208,20 @@ impl StateBuilder<'_> {
             let row = if known.is_last(decision.last()) { RowStep::Last } else { RowStep::Next };
             let hands_over = known.hands_over(decision.last(), self.state.left.slices > 0);
             self.state.left.slices -= u8::from(hands_over);
-            let ahead = !known.spills_ahead(decision).is_empty();
+            let ahead = known.spills_ahead(decision).is_some();
             worker.step = WorkerStep::Settle { decision, row, ahead, hands_over };
         }
     }
 
     pub fn spill(&mut self, worker: &mut ModelWorker, decision: DecisionRef, commits: bool, heard: bool) {
-        let receipt = worker.draining().known.spills(decision)[0];
-        self.on_item(receipt.item(), Op::Spill(receipt));
-        self.model.reach(Reached::Spilled);
+        let receipts = worker.draining().known.spills(decision).expect("the decision drops receipts");
+        self.on_item(receipts.item(), receipts.into());
+        let is_row = matches!(receipts, CopiedReceipts::One(_));
+        self.model.reach(if is_row { Reached::SpilledToRow } else { Reached::Spilled });
         if heard {
-            self.observes(worker, Observation::Spilled(receipt));
-            self.spills(worker, decision, commits);
+            self.observes(worker, Observation::Spilled(receipts));
+            let marked = worker.draining().known.marks(decision);
+            self.spills(worker, if self.has(ViolatedRule::SpilledUnmarked) { decision } else { marked }, commits);
         }
     }
 
@@ -224,11 +235,11 @@ impl StateBuilder<'_> {
     pub fn settle_step(&mut self, worker: &mut ModelWorker, action: ModelAction, heard: bool) {
         let WorkerStep::Settle { decision, row, hands_over, .. } = worker.step else { unreachable!() };
         if matches!(action, ModelAction::ReceiptWork(..)) {
-            let receipt = worker.draining().known.spills_ahead(decision)[0];
-            self.on_item(receipt.item(), Op::Spill(receipt));
+            let receipts = worker.draining().known.spills_ahead(decision).expect("the next decision drops receipts");
+            self.on_item(receipts.item(), receipts.into());
             if heard {
                 self.model.reach(Reached::SpilledAhead);
-                self.observes(worker, Observation::Spilled(receipt));
+                self.observes(worker, Observation::Spilled(receipts));
                 worker.step = WorkerStep::Settle { decision, row, ahead: false, hands_over };
             }
             return;

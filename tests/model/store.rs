@@ -11,12 +11,13 @@ use std::{
 };
 
 use webhook_serializer::{
+    engine::drain::plan::Spilling,
     protocol::{
         entity::{DeliveryId, EntityKey, Identity, IdentityHash, SourceName},
         format::attribute as a,
         inbox::Decision,
         lease::{Acquired, Lease},
-        receipt::{Receipt, Settlement},
+        receipt::{Receipt, Recent, Settlement},
         state::EntityState,
         table::Row,
     },
@@ -135,7 +136,7 @@ pub fn summary(state: &EntityState) -> String {
         }
     }
     if state.recent.last().is_some() {
-        text += &format!(", remembers {}{}", memory(state), if state.spilled { " and more" } else { "" });
+        text += &format!(", remembers {}{}", memory(state), if state.spilled.is_anywhere() { " and more" } else { "" });
     }
     text
 }
@@ -200,6 +201,8 @@ impl NonceId {
 pub enum ModelItem {
     Delivery(u64),
     Receipt(ModelId),
+    /// A page of receipts: its last sequence, its number of receipts, and its last token.
+    ReceiptPage(u64, usize, u64),
     Parked(u64),
 }
 
@@ -309,6 +312,58 @@ impl ReceiptRef {
     /// Returns the key of the receipt's separate row.
     pub fn item(&self) -> ModelItem {
         ModelItem::Receipt(self.id().expect("it has a row"))
+    }
+}
+
+/// Receipts that are written to one page.
+pub type ReceiptPageRef = Interned<Recent>;
+
+static RECEIPT_PAGES: Pool<Recent> = LazyLock::new(Mutex::default);
+
+impl ReceiptPageRef {
+    /// Returns the key of the page's row.
+    fn item(&self) -> ModelItem {
+        let last = self.last().expect("a page has receipts");
+        ModelItem::ReceiptPage(last.sequence.0, self.iter().len(), last.token.0)
+    }
+}
+
+impl fmt::Debug for ReceiptPageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receipts up to {}", short(self.last().map_or(0, |last| last.sequence.0)))
+    }
+}
+
+/// What one write of a drain copies from the order's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CopiedReceipts {
+    Page(ReceiptPageRef),
+    One(ReceiptRef),
+}
+
+impl CopiedReceipts {
+    /// Returns the first write of `spilling`.
+    pub fn first_of(spilling: Spilling) -> Self {
+        match spilling {
+            Spilling::Page(receipts) => Self::Page(intern(&RECEIPT_PAGES, receipts)),
+            Spilling::Rows(receipts) => {
+                Self::One(intern_receipt(receipts.into_iter().next().expect("a receipt leaves the row")))
+            }
+        }
+    }
+
+    pub fn spilling(self) -> Spilling {
+        match self {
+            Self::Page(receipts) => Spilling::Page((*receipts).clone()),
+            Self::One(receipt) => Spilling::Rows(vec![(*receipt).clone()]),
+        }
+    }
+
+    pub fn item(self) -> ModelItem {
+        match self {
+            Self::Page(receipts) => receipts.item(),
+            Self::One(receipt) => receipt.item(),
+        }
     }
 }
 

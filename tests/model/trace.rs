@@ -35,6 +35,7 @@ fn rows(state: &ModelState) -> String {
             None => format!(", {} is a tombstone", short(*sequence)),
         },
         ModelItem::Receipt(id) => format!(", receipt of {id}: {}", receipt_at(row).1),
+        ModelItem::ReceiptPage(last, receipts, _) => format!(", a page of {receipts} receipts up to {}", short(*last)),
         ModelItem::Parked(sequence) => format!(", {} is parked", short(*sequence)),
     });
     let committed = state.committed.iter().map(|id| format!(", {id} committed"));

@@ -385,7 +385,7 @@ impl StateBuilder<'_> {
         answer: AcquiredRef,
         clock: ClockReading,
     ) {
-        match drain_begin(answer, self.state.epoch, clock, self.model.capacity) {
+        match drain_begin(answer, self.state.epoch, clock, self.model.memory()) {
             DrainBegin::Granted(lease, known) => {
                 let state = known.state();
                 let waited = state.yield_until.is_some() || state.retry_at.is_some();

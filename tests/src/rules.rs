@@ -190,7 +190,7 @@ macro_rules! with_rules {
             SettleRemembersNothing "a settle leaves no receipt" mutation 19 seed 1
                 model ONCE in 8: "a repeat runs again",
                 repeated {} may {};
-            DropWithoutReceipt "receipts leave the row without rows of their own" mutation 20 seed 6
+            DropWithoutReceipt "receipts leave the row without a copy" mutation 20 seed 6
                 model ONCE in 15: "the holder dies, and a repeat two sequences later runs again",
                 with_repeat { capacity: 1 } may { worker_crashes: 1 };
             ReceiptsUnread "receipts that have left the row are not read" mutation 21 seed 4
@@ -261,6 +261,12 @@ macro_rules! with_rules {
                 model REWOUND in 17: "a rewound delivery is settled as a repeat of itself",
                 one {} may { rewinds: 1 };
             OlderRunDecides "the receipt of an earlier run stays"
+                model REWOUND in 30: "a delivery parked by its second run is run",
+                one { attempts: 1 } may { rewinds: 2, failures: 1 };
+            SpilledUnmarked "a settle drops receipts without a mark where they are"
+                model ONCE in 15: "another holder runs a repeat whose receipt has left the row",
+                with_repeat { capacity: 1 } may {};
+            OlderRowDecides "a receipt's row counts, although a page has a later one"
                 model NO_LOSS in 26: "a delivery parked by its second run counts as applied and is not redriven",
                 two { capacity: 1, attempts: 1 } may { rewinds: 1, failures: 1, redrives: 1 };
             PendingOutlivesTheDrain "`pending_since` survives a drain" mutation 18 seed 3

@@ -10,8 +10,8 @@ use webhook_serializer::{
     protocol::{
         entity::{Sequence, SourceName},
         format::attribute as a,
-        keys::{is_parked, receipt_identity, sequence_of},
-        receipt::{Receipt, Settlement},
+        keys::{is_parked, is_receipt_page, receipt_identity, sequence_of},
+        receipt::{PagedReceipts, Receipt, Settlement},
         state::EntityState,
         table::Row,
     },
@@ -54,7 +54,7 @@ impl Throughput {
         let Some(since) = self.since else { return };
         let oldest = state.recent.iter().next().map(|receipt| receipt.settled_at);
         // Older receipts have left the row, and some of them may be in the window too.
-        self.is_at_least |= state.spilled && oldest.is_some_and(|oldest| oldest >= since);
+        self.is_at_least |= state.spilled.is_anywhere() && oldest.is_some_and(|oldest| oldest >= since);
         for receipt in state.recent.iter() {
             self.settle(state.entity.as_str(), receipt);
         }
@@ -63,7 +63,9 @@ impl Throughput {
     fn settle(&mut self, entity: &str, receipt: &Receipt) {
         let is_in_window = self.since.is_some_and(|since| receipt.settled_at >= since);
         if is_in_window && receipt.settlement != Settlement::Void {
-            self.settled.insert((entity.to_owned(), receipt.sequence), receipt.settled_at);
+            let settled_at = self.settled.entry((entity.to_owned(), receipt.sequence)).or_insert(receipt.settled_at);
+            // A rewound delivery may have several receipts.
+            *settled_at = receipt.settled_at.max(*settled_at);
         }
     }
 
@@ -73,6 +75,13 @@ impl Throughput {
         if receipt_identity(row).is_some() {
             if let Ok(receipt) = Receipt::parse(row) {
                 self.settle(entity, &receipt);
+            }
+            return;
+        }
+        if is_receipt_page(row) {
+            let mut paged = PagedReceipts::default();
+            if paged.add(row).is_ok() {
+                paged.iter().for_each(|receipt| self.settle(entity, receipt));
             }
             return;
         }
@@ -95,7 +104,7 @@ impl Throughput {
     }
 
     /// Returns whether more deliveries may have been settled than the orders' rows show. A row holds only the newest
-    /// receipts; older ones have rows of their own.
+    /// receipts; older ones are in pages or have rows of their own.
     pub fn is_at_least(&self) -> bool {
         self.is_at_least
     }
@@ -133,7 +142,11 @@ mod tests {
     use webhook_serializer::protocol::{
         entity::{DeliveryId, EntityKey, FencingToken, Identity, IdentityHash},
         format::FORMAT,
+        inbox::SpillPage,
         keys::{delivery_row, parked_row, receipt_row},
+        memory::evaluate,
+        operation::Operation,
+        receipt::{Recent, Spilled},
     };
 
     use super::*;
@@ -165,7 +178,7 @@ mod tests {
         }
     }
 
-    fn order(receipts: &[Receipt], spilled: bool) -> EntityState {
+    fn order(receipts: &[Receipt], spilled: Spilled) -> EntityState {
         let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1");
         let row = row.with(a::TAIL, 9_u32).with(a::HEAD, 9_u32).with(a::TOKEN, 9_u32);
         let mut state = EntityState::parse(&row).unwrap();
@@ -191,7 +204,7 @@ mod tests {
             receipt(8, Settlement::Parked, ago(100)),
             receipt(9, Settlement::Applied, ago(10)),
         ];
-        pace.order(&order(&settled, false));
+        pace.order(&order(&settled, Spilled::default()));
         for (sequence, source, at) in [(5, "a", 302), (6, "a", 320), (8, "b", 102), (9, "a", 11), (10, "a", 1)] {
             pace.delivery(&delivery(sequence, source, ago(at)));
         }
@@ -212,15 +225,20 @@ mod tests {
     #[test]
     fn throughput_is_lower_bound_if_receipts_were_spilled() {
         let mut pace = Throughput::until(NOW);
-        pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], true));
+        pace.order(&order(&[receipt(9, Settlement::Applied, ago(10))], Spilled::ROWS));
         assert_eq!((pace.settled(), pace.is_at_least()), (1, true));
         let row = receipt_row(&key(), identity()).to_row();
         let row = row.with(a::VERSION, FORMAT).with(a::SEQUENCE, 8_u32).with(a::OUTCOME, "applied");
         pace.delivery(&row.with(a::TOKEN, 3_u32).with(a::SETTLED_AT, ago(20).as_millis()));
         assert_eq!(pace.settled(), 2);
         assert_eq!(pace.by_source()[&None].settled, 2, "nobody has said whose they were");
+        let paged = Recent::default().with(receipt(7, Settlement::Applied, ago(30)), WINDOW);
+        let entity = key();
+        let page = SpillPage::of(&entity, &paged, NOW).unwrap().write();
+        pace.delivery(&evaluate(&page, None).unwrap().unwrap());
+        assert_eq!(pace.settled(), 3);
         let mut long_ago = Throughput::until(NOW);
-        long_ago.order(&order(&[receipt(9, Settlement::Applied, ago(400))], true));
+        long_ago.order(&order(&[receipt(9, Settlement::Applied, ago(400))], Spilled::ROWS));
         assert_eq!((long_ago.settled(), long_ago.is_at_least()), (0, false));
     }
 }

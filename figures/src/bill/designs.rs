@@ -65,12 +65,11 @@ impl Load {
     }
 
     pub(super) fn serializer(&self) -> Bill {
-        let k = self.burst.round().max(1.0) as u64;
         let page_units = (self.row_kb() * self.burst / 4.0).ceil().max(1.0) as u64;
         let (worker_invocations, worker_ms_each) = self.worker();
         let writes =
             self.deliveries() * budget::append_writes(self.row_units()) as f64 + self.bursts() * self.drain_units();
-        let reads = self.bursts() * budget::drain_reads(k, page_units, false) as f64;
+        let reads = self.bursts() * budget::drain_reads(page_units, 0) as f64;
         let swept = (self.orders() * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
         let sweep_reads = swept * ENTITY_KB / 4.0 / 2.0;
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;

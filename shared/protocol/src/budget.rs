@@ -19,13 +19,17 @@ pub const fn group_drain_writes(k: u64, m: u64) -> u64 {
     drain_writes(k.div_ceil(m))
 }
 
-/// Additional write units of each receipt that moves from its entity's row to a row of its own.
-pub const SPILL_WRITES: u64 = 1;
+/// Returns the additional write units of `k` receipts that leave their entity's row one at a time: one
+/// for each page of receipts. In a backlog, a page has one receipt less than a full row, because it is
+/// written beside the settle that fills the row. The row holds `capacity` receipts, at least two.
+pub const fn spill_writes(k: u64, capacity: u64) -> u64 {
+    k.div_ceil(capacity - 1)
+}
 
-/// Returns the read units of draining `k` deliveries. Reading the deliveries costs `page_units`. If
-/// receipts have left the entity's row, each delivery also needs the look-up of a receipt.
-pub const fn drain_reads(k: u64, page_units: u64, has_spilled: bool) -> u64 {
-    page_units + if has_spilled { k } else { 0 }
+/// Returns the read units of a drain. Reading the deliveries costs `page_units`. If receipts have left
+/// the entity's row, reading their pages costs `receipt_units`.
+pub const fn drain_reads(page_units: u64, receipt_units: u64) -> u64 {
+    page_units + receipt_units
 }
 
 /// The write units of draining a delivery that arrives during the drain's last handler run: the

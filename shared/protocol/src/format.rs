@@ -93,6 +93,7 @@ pub mod attribute {
         ERROR = "error",
         PARKED_AT = "parked_at",
         REDRIVEN_AT = "redriven_at",
+        RESTORE = "restore",
         VERB = "verb",
         BY = "by",
         WHY = "why",
@@ -102,7 +103,7 @@ pub mod attribute {
 use attribute as a;
 
 /// The row format that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The reason why a stored row cannot be used. The row is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

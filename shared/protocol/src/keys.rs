@@ -6,6 +6,7 @@ use super::{
     entity::{EntityKey, IdentityHash, Sequence},
     format::attribute as a,
     outage::DestinationId,
+    receipt::Receipt,
     table::{Key, Range, Row, TableError, TableName},
 };
 use crate::time::Nonce;
@@ -16,6 +17,8 @@ use crate::time::Nonce;
 const DELIVERY: &str = "d#";
 const PARKED: &str = "p#";
 const RECEIPT: &str = "r#";
+/// The sort key prefix of pages of receipts.
+const RECEIPT_PAGE: &str = "s#";
 const PART: &str = "b#";
 /// The sort key prefix of entries of the operations log.
 const ACT: &str = "o#";
@@ -72,6 +75,21 @@ pub fn receipt_row(entity: &EntityKey, identity: IdentityHash) -> Key {
 
 pub fn receipt_range(entity: &EntityKey, limit: u32) -> Range {
     range(entity.as_str(), RECEIPT.to_owned(), format!("{RECEIPT}\u{7f}"), limit)
+}
+
+/// Returns the key of a page of receipts. `last` is its newest receipt. Two pages with equal keys
+/// have equal receipts: a sequence that is settled again, after a rewind, is settled under a later token.
+pub(crate) fn receipt_page_row(entity: &EntityKey, last: &Receipt, receipts: usize) -> Key {
+    let item = format!("{}#{receipts}#{}", numbered(RECEIPT_PAGE, last.sequence), last.token);
+    inbox_row(entity.as_str().to_owned(), item)
+}
+
+pub fn receipt_page_range(entity: &EntityKey, limit: u32) -> Range {
+    range(entity.as_str(), RECEIPT_PAGE.to_owned(), format!("{RECEIPT_PAGE}\u{7f}"), limit)
+}
+
+pub fn is_receipt_page(row: &Row) -> bool {
+    row.text(a::ITEM).is_some_and(|item| item.starts_with(RECEIPT_PAGE))
 }
 
 pub fn parked_row(entity: &EntityKey, sequence: Sequence) -> Key {

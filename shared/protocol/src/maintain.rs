@@ -145,6 +145,7 @@ mod tests {
             sequence: Some(Sequence(7)),
             reason: Reason::new("Jane", "it was paid twice"),
             ended: None,
+            found: None,
         };
         let logged = || {
             OperatorAction::parse(&read(&table, &action_row(&action.entity, &action.nonce)).unwrap()).unwrap().unwrap()
@@ -152,7 +153,8 @@ mod tests {
         twice(&table, &LogAction { action: &action, purge_at: NOW });
         assert_eq!(logged(), action);
         assert_eq!((logged().verb.as_str(), logged().at()), ("rewind --end", Some(NOW)));
-        twice(&table, &LogOutcome { action: &action, outcome: "nothing was left" });
-        assert_eq!(logged(), OperatorAction { ended: Some("nothing was left".into()), ..action.clone() });
+        let found = Some("{}".to_owned());
+        twice(&table, &LogOutcome { action: &action, outcome: "nothing was left", found: found.as_deref() });
+        assert_eq!(logged(), OperatorAction { ended: Some("nothing was left".into()), found, ..action.clone() });
     }
 }

@@ -1,5 +1,5 @@
 //! Receipts: records of settled deliveries. The newest receipts are part of their entity's row.
-//! Older receipts have rows of their own.
+//! Older receipts are in pages, or in rows of their own.
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -9,9 +9,13 @@ use super::{
     entity::{EntityKey, FencingToken, IdentityHash, Sequence},
     format::{CorruptRow, attribute as a, check_format},
     keys::receipt_identity,
-    table::Row,
+    table::{Row, Value},
 };
 use crate::time::Timestamp;
+
+pub use paged::{PAGES, PagedReceipts};
+
+mod paged;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Settlement {
@@ -68,8 +72,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Returns the identity in the key of the receipt's own row, to which the receipt moves when it
-    /// leaves the entity's row. `None` for repeats and tombstones, which need no such row.
+    /// Returns the identity under which the receipt must be found after it has left the entity's
+    /// row. `None` for repeats and tombstones, whose receipts need not be kept.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
@@ -95,6 +99,42 @@ impl Receipt {
             settled_at: Timestamp::from_millis(number(a::SETTLED_AT)?),
             took: row.number(a::TOOK).map(Duration::from_millis),
         })
+    }
+}
+
+/// The places outside the entity's row where receipts may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Spilled {
+    /// Set if receipts may have rows of their own.
+    pub rows: bool,
+    /// Set if there may be pages of receipts.
+    pub pages: bool,
+}
+
+impl Spilled {
+    pub const ROWS: Self = Self { rows: true, pages: false };
+    pub const PAGES: Self = Self { rows: false, pages: true };
+    pub const ANYWHERE: Self = Self { rows: true, pages: true };
+
+    pub fn is_anywhere(self) -> bool {
+        self.rows || self.pages
+    }
+
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self { rows: self.rows || more.rows, pages: self.pages || more.pages }
+    }
+
+    pub(crate) fn to_stored(self) -> u32 {
+        u32::from(self.rows) | u32::from(self.pages) << 1
+    }
+
+    pub(crate) fn from_stored(stored: Option<&Value>) -> Option<Self> {
+        match stored {
+            None => Some(Self::default()),
+            Some(Value::N(number @ 1..=3)) => Some(Self { rows: number & 1 != 0, pages: number & 2 != 0 }),
+            Some(_) => None,
+        }
     }
 }
 
@@ -186,6 +226,13 @@ impl Recent {
     pub fn up_to(&self, last: Sequence) -> Self {
         let mut recent = self.clone();
         recent.receipts.retain(|receipt| receipt.sequence <= last);
+        recent
+    }
+
+    #[must_use]
+    pub fn since(&self, first: Sequence) -> Self {
+        let mut recent = self.clone();
+        recent.receipts.retain(|receipt| receipt.sequence >= first);
         recent
     }
 

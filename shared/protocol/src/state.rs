@@ -9,7 +9,7 @@ use super::{
     entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, check_format, shortened},
     hold::Hold,
-    receipt::Recent,
+    receipt::{Recent, Spilled},
     table::Row,
     waits::{SourceTag, Waits},
 };
@@ -108,8 +108,8 @@ pub struct EntityState {
     pub last_claim: Option<Nonce>,
     /// The receipts of the newest settled sequences, up to `head` and without gaps.
     pub recent: Recent,
-    /// Set if older receipts have left this row and have rows of their own.
-    pub spilled: bool,
+    /// The places where receipts may be that have left this row.
+    pub spilled: Spilled,
     /// The number of failed attempts of the delivery at `head + 1`. If `has_attempts_of_latest`
     /// returns true, the attempts are those of a whole `latest` group.
     pub attempts: u32,
@@ -213,7 +213,7 @@ impl EntityState {
                     .filter(|recent| recent.last().is_some_and(|last| last.sequence == head))
                     .ok_or(CorruptRow::Attribute(a::RECENT))?,
             },
-            spilled: row.get(a::SPILLED).is_some(),
+            spilled: Spilled::from_stored(row.get(a::SPILLED)).ok_or(CorruptRow::Attribute(a::SPILLED))?,
             attempts: row.number(a::ATTEMPTS).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             suspect: row.number(a::SUSPECT).unwrap_or(0).try_into().unwrap_or(u32::MAX),
             started: row.number(a::STARTED).map(FencingToken),
@@ -422,9 +422,9 @@ mod tests {
     #[test]
     fn row_of_another_format_is_refused() {
         let row = fullest(64).with(a::VERSION, FORMAT + 1);
-        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(3)));
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Newer(u64::from(FORMAT) + 1)));
         let row = fullest(64).with(a::VERSION, FORMAT - 1);
-        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Older(1)));
+        assert_eq!(EntityState::parse(&row), Err(CorruptRow::Older(u64::from(FORMAT) - 1)));
     }
 
     #[test]

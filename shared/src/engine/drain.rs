@@ -18,6 +18,7 @@ mod pace;
 pub mod page;
 pub(crate) mod park;
 pub mod plan;
+pub(crate) mod spill;
 mod suspects;
 
 use std::{sync::Arc, time::Duration};
@@ -47,6 +48,7 @@ use crate::{
     protocol::{
         entity::{EntityKey, FencingToken, Sequence},
         lease::Follow,
+        receipt::PAGES,
         state::HolderInfo,
     },
     sources::LiveSources,
@@ -70,6 +72,8 @@ pub struct DrainSettings {
     /// The time after which a drain hands over, so that other entities get their turn. It is shorter
     /// while other entities' wake-ups wait.
     pub slice: Duration,
+    /// The number of an entity's pages of receipts from which on receipts get rows of their own.
+    pub receipt_pages: usize,
 }
 
 impl Default for DrainSettings {
@@ -80,12 +84,13 @@ impl Default for DrainSettings {
             parked_retention: None,
             gap: crate::engine::append::DEADLINE + Duration::from_millis(800),
             slice: Duration::from_secs(2),
+            receipt_pages: PAGES,
         }
     }
 }
 
-/// The time reserved at an invocation's end to write receipts to rows of their own, settle and hand
-/// over, with one retry each.
+/// The time reserved at an invocation's end to write receipts to a page, settle and hand over, with one
+/// retry each.
 pub const MARGIN: Duration = Duration::from_secs(2);
 
 #[derive(Clone)]

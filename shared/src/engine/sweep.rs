@@ -366,7 +366,7 @@ mod tests {
             holder_info: None,
             last_claim: None,
             recent: Default::default(),
-            spilled: false,
+            spilled: Default::default(),
             attempts: 0,
             suspect: 0,
             started: None,

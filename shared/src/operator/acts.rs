@@ -35,7 +35,15 @@ impl Operator {
         let env = self.store.env();
         let nonce = env.nonce();
         let verb = verb.to_owned();
-        let act = OperatorAction { entity: entity.clone(), nonce, verb, sequence, reason: reason.clone(), ended: None };
+        let act = OperatorAction {
+            entity: entity.clone(),
+            nonce,
+            verb,
+            sequence,
+            reason: reason.clone(),
+            ended: None,
+            found: None,
+        };
         self.store.run(&LogAction { action: &act, purge_at: env.now() + LOG_RETENTION }, PATIENCE).await?;
         let done = work.await;
         let outcome = match &done {
@@ -43,7 +51,7 @@ impl Operator {
             Err(error) => error.to_string(),
         };
         // The operation succeeds even if its outcome cannot be recorded.
-        let _ = self.store.run(&LogOutcome { action: &act, outcome: &outcome }, PATIENCE).await;
+        let _ = self.store.run(&LogOutcome { action: &act, outcome: &outcome, found: None }, PATIENCE).await;
         done
     }
 

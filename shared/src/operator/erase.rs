@@ -8,8 +8,8 @@ use super::{Operator, OperatorError, PAGE, PATIENCE};
 use crate::protocol::{
     delivery::InboxItem,
     entity::{EntityKey, Sequence},
-    format::CorruptRow,
-    keys::{action_nonce, inbox_range, sequence_of},
+    format::{CorruptRow, attribute as a},
+    keys::{action_nonce, inbox_range, is_receipt_page, sequence_of},
     maintain::{Forget, Forgotten, Remove, RemovePart, Removed},
     receipt::Receipt,
     state::EntityState,
@@ -119,7 +119,7 @@ impl Operator {
 }
 
 enum RowKind {
-    /// A delivery, a parked delivery, or the receipt of one.
+    /// A delivery, a parked delivery, the receipt of one, or a page of receipts with this last one.
     At(Sequence),
     Tombstone,
     /// An entry of the operations log.
@@ -130,6 +130,9 @@ impl RowKind {
     fn of(entity: &EntityKey, row: &Row) -> Result<Self, CorruptRow> {
         if action_nonce(row).is_some() {
             return Ok(Self::Act);
+        }
+        if is_receipt_page(row) {
+            return Ok(Self::At(row.number(a::SEQUENCE).map(Sequence).ok_or(CorruptRow::Attribute(a::SEQUENCE))?));
         }
         if sequence_of(row).is_none() {
             return Ok(Self::At(Receipt::parse(row)?.sequence));

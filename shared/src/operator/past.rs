@@ -3,13 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Operator, OperatorError, PAGE, PATIENCE};
-use crate::protocol::{
-    delivery::{Delivery, InboxItem},
-    entity::{EntityKey, IdentityHash, Sequence},
-    keys::{delivery_range, receipt_row, sequence_of},
-    receipt::{Receipt, Settlement},
-    state::EntityState,
-    table::Row,
+use crate::{
+    engine::drain::page::read_paged,
+    protocol::{
+        delivery::{Delivery, InboxItem},
+        entity::{EntityKey, IdentityHash, Sequence},
+        keys::{delivery_range, receipt_row, sequence_of},
+        receipt::{Receipt, Settlement, Spilled},
+        state::EntityState,
+        table::Row,
+    },
 };
 
 #[derive(Debug, Clone, Default)]
@@ -96,7 +99,8 @@ impl Operator {
             }
         }
         let forgotten = places.values().filter(|past| past.is_unclear()).flat_map(Past::identities).collect();
-        let elsewhere = self.receipts_of(entity, forgotten).await?;
+        let spilled = state.map_or(Spilled::ANYWHERE, |state| state.spilled);
+        let elsewhere = self.receipts_of(entity, spilled, forgotten).await?;
         let known = |identity| {
             let here = remembered.iter().find(|receipt| receipt.spills() == Some(identity));
             here.or_else(|| elsewhere.get(&identity))
@@ -117,6 +121,7 @@ impl Operator {
     pub(super) async fn again(
         &self,
         entity: &EntityKey,
+        spilled: Spilled,
         waiting: &[InboxItem],
     ) -> Result<BTreeMap<Sequence, Settlement>, OperatorError> {
         let identity = |item: &InboxItem| match item {
@@ -124,7 +129,7 @@ impl Operator {
             InboxItem::Void(_) => None,
         };
         let here: BTreeMap<Sequence, IdentityHash> = waiting.iter().filter_map(identity).collect();
-        let receipts = self.receipts_of(entity, here.values().copied().collect()).await?;
+        let receipts = self.receipts_of(entity, spilled, here.values().copied().collect()).await?;
         let before = |(place, identity): (&Sequence, &IdentityHash)| {
             let receipt = receipts.get(identity).filter(|receipt| receipt.sequence == *place)?;
             Some((*place, receipt.settlement))
@@ -161,17 +166,34 @@ impl Operator {
         Ok(page.more || page.rows.iter().any(is_other))
     }
 
-    async fn receipts_of(
+    /// Reads the receipts of `identities` that have left the entity's row, from the places that `spilled`
+    /// names. Of several receipts of an identity, returns the one under the latest token.
+    pub(super) async fn receipts_of(
         &self,
         entity: &EntityKey,
+        spilled: Spilled,
         identities: BTreeSet<IdentityHash>,
     ) -> Result<BTreeMap<IdentityHash, Receipt>, OperatorError> {
-        let keys: Vec<_> = identities.into_iter().map(|identity| receipt_row(entity, identity)).collect();
         let mut receipts = BTreeMap::new();
-        for keys in keys.chunks(PAGE as usize) {
-            for row in self.store.get_many(keys, PATIENCE).await? {
-                let receipt = Receipt::parse(&row)?;
-                receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
+        if identities.is_empty() {
+            return Ok(receipts);
+        }
+        if spilled.rows {
+            let keys: Vec<_> = identities.iter().map(|identity| receipt_row(entity, *identity)).collect();
+            for keys in keys.chunks(PAGE as usize) {
+                for row in self.store.get_many(keys, PATIENCE).await? {
+                    let receipt = Receipt::parse(&row)?;
+                    receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
+                }
+            }
+        }
+        if spilled.pages {
+            let paged = read_paged(&self.store, entity).await?;
+            for identity in identities {
+                let is_later = |paged: &&Receipt| receipts.get(&identity).is_none_or(|known| known.token < paged.token);
+                if let Some(receipt) = paged.get(identity).filter(is_later) {
+                    receipts.insert(identity, receipt.clone());
+                }
             }
         }
         Ok(receipts)

@@ -13,13 +13,14 @@ use futures_util::{StreamExt, future::try_join_all, stream};
 pub use report::{JobReport, Newest, RestoreFindings, RestoreReport};
 use tokio::sync::Mutex;
 
-use super::{Operator, OperatorError, PAGE, PATIENCE, TRIES, acts::LOG_RETENTION};
+use super::{Operator, OperatorError, PAGE, PATIENCE, Parked, TRIES, acts::LOG_RETENTION};
 use crate::{
     engine::{
         drain::{
             page::{InboxPage, WaitingDelivery},
             park::Parking,
             plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
+            spill::spill,
         },
         store::StoreError,
     },
@@ -35,7 +36,7 @@ use crate::{
             AdvanceNumbers, BeginRestore, BegunRestore, EndRestore, ForceAcquire, ForceAcquired, LogAction, LogOutcome,
             NextRestore, NumbersAdvanced, OperatorAction, Reason, RecordFindings, RestoreRecord,
         },
-        receipt::{Recent, Settlement},
+        receipt::{Settlement, Spilled},
         state::EntityState,
         table::TableName,
         tick::JobState,
@@ -169,15 +170,15 @@ impl Operator {
         let Some(act) = row.as_ref().map(OperatorAction::parse).transpose()?.flatten() else {
             return Ok(RestoreReport::default());
         };
-        let mut report = act.ended.as_deref().and_then(RestoreReport::parse).unwrap_or_default();
+        let mut report = act.found.as_deref().and_then(RestoreReport::from_stored).unwrap_or_default();
         report.parked = report.parked.max(self.parked_so_far(restoring, entity).await?);
         Ok(report)
     }
 
     /// Counts the deliveries that any run of this restore has parked and that are still parked.
     async fn parked_so_far(&self, restoring: &RestoreRecord, entity: &EntityKey) -> Result<u64, OperatorError> {
-        let error = waited_at(restoring);
-        Ok(self.parked(entity).await?.iter().filter(|one| one.error.starts_with(&error)).count() as u64)
+        let by_this = |parked: &&Parked| parked.row.text(a::RESTORE) == Some(restoring.nonce.as_str());
+        Ok(self.parked(entity).await?.iter().filter(by_this).count() as u64)
     }
 
     async fn restore_noting(
@@ -228,7 +229,7 @@ impl Operator {
         let reason = self.reason.clone().unwrap_or_else(|| Reason::new("operator", ""));
         let entity = seen.entity.clone();
         let nonce = restoring.nonce.clone();
-        let act = OperatorAction { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None };
+        let act = OperatorAction { entity, nonce, verb: VERB.into(), sequence: None, reason, ended: None, found: None };
         let waits = !seen.is_empty() || last > seen.tail;
         if waits || report.is_on_hold {
             let purge_at = self.store.env().now() + LOG_RETENTION;
@@ -251,7 +252,9 @@ impl Operator {
         // A lease in the row may be left from an earlier run that crashed after its last settle.
         // Its outcome is then logged here.
         if report.is_worth_logging() || seen.held.is_some() {
-            self.store.run(&LogOutcome { action: &act, outcome: &report.describe() }, PATIENCE).await?;
+            let found = report.to_stored();
+            let log = LogOutcome { action: &act, outcome: &report.describe(), found: Some(&found) };
+            self.store.run(&log, PATIENCE).await?;
         }
         Ok(true)
     }
@@ -312,8 +315,9 @@ impl Operator {
         let now = env.now();
         let seize = ForceAcquire { restoring, seen, last, holder: &holder, now, length: LEASE };
         let ForceAcquired::Granted(mut lease, state) = self.store.run(&seize, PATIENCE).await? else { return Ok(None) };
-        let memory = Memory { capacity: Recent::capacity(&seen.entity), retention: self.retention };
-        let mut drain = Drain::granted(state, memory);
+        // The inbox table may have been copied a moment later, so it may hold receipts although the row does not say so.
+        let state = EntityState { spilled: Spilled::ANYWHERE, ..state };
+        let mut drain = Drain::granted(state, Memory::of(&seen.entity, self.retention));
         while !drain.state().is_empty() {
             let settlement = match drain.front_item() {
                 Front::Settled(settlement) => settlement,
@@ -347,8 +351,7 @@ impl Operator {
         let entity = drain.state().entity.clone();
         let next = drain.state().next();
         let tail = drain.state().tail;
-        // Read the receipts too, because the inbox table may have been copied a moment later.
-        let page = InboxPage::read(&self.store, &entity, next, tail, true).await?;
+        let page = InboxPage::read(&self.store, &entity, next, tail, drain.unread()).await?;
         drain.read(page);
         if matches!(drain.front_item(), Front::Unread) {
             let purge_at = self.store.env().now() + self.retention;
@@ -369,7 +372,8 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         let failed = state.last_error.as_ref().map(|error| format!("; it had failed: {error}")).unwrap_or_default();
         let error = format!("{}, and may have been applied since{failed}", waited_at(restoring));
-        let parking = Parking { error: &error, run_before: None, kept_for: self.parked_retention };
+        let restore = Some(&restoring.nonce);
+        let parking = Parking { error: &error, run_before: None, restore, kept_for: self.parked_retention };
         Ok(parking.park(&self.store, waiting).await?)
     }
 
@@ -390,9 +394,11 @@ impl Operator {
             at: now,
             carried: Retries::default(),
         };
-        let decision = drain.decision(request, now, None);
-        for receipt in drain.to_spill(&decision) {
-            self.spill(&drain.state().entity, &receipt).await?;
+        let mut decision = drain.decision(request, now, None);
+        if let Some(spilling) = drain.to_spill(&decision) {
+            spill(&self.store, &drain.state().entity, &spilling, self.retention, PATIENCE).await?;
+            drain.spilled(&spilling);
+            decision = drain.marked(decision);
         }
         let settle = Settle { lease, decision: &decision, now, length: LEASE, hands_over: false };
         Ok(match self.store.run(&settle, PATIENCE).await? {

@@ -13,7 +13,7 @@ use crate::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Sequence},
         inbox::Decision,
-        receipt::{Receipt, Recent, Settlement},
+        receipt::{Receipt, Settlement, Spilled},
         state::EntityState,
     },
     time::Timestamp,
@@ -116,10 +116,7 @@ impl Operator {
         state: &EntityState,
         token: FencingToken,
     ) -> Result<(), OperatorError> {
-        if !state.spilled {
-            return Ok(());
-        }
-        let page = InboxPage::read(&self.store, entity, state.next(), state.next(), true).await?;
+        let page = InboxPage::read(&self.store, entity, state.next(), state.next(), state.spilled).await?;
         let front = page.items().next().and_then(PageItem::delivery);
         let before = front.and_then(|delivery| page.receipt(delivery.identity_hash()));
         match before.filter(|receipt| receipt.sequence == state.next()) {
@@ -182,7 +179,7 @@ impl Operator {
             let seen_at = self.store.env().now();
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
             let page = self.rewound_items(entity, &state).await?;
-            let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
+            let memory = Memory::of(entity, self.retention);
             let Some((decision, rewinding)) = as_before(&state, &page, memory, token, seen_at) else {
                 return Ok(None);
             };
@@ -265,6 +262,7 @@ pub fn as_before(
     let decision = Decision {
         first,
         dropped: recent.drop_beyond(memory.capacity),
+        spilled: state.spilled.and(Spilled::ROWS),
         recent,
         newest_event_time: state.newest_event_time.clone(),
         pending_since: match behind {

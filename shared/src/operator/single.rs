@@ -5,9 +5,9 @@ use crate::protocol::{
     delivery::{Delivery, InboxItem, Unpacked},
     entity::{EntityKey, Sequence},
     format::{CorruptRow, attribute as a},
-    keys::{delivery_row, parked_row, receipt_row},
+    keys::{delivery_row, parked_row},
     maintain::{Discard, Discarded},
-    receipt::Receipt,
+    receipt::{Receipt, Spilled},
     state::EntityState,
     table::Row,
 };
@@ -54,17 +54,18 @@ impl Operator {
         let parked = parked_row.as_ref().map(|row| Parked::parse(entity, row)).transpose()?.flatten();
         // The parked copy outlives the delivery's row.
         let content = self.content(entity, row.as_ref().or(parked_row.as_ref())).await?;
+        let spilled = state.as_ref().map_or(Spilled::ANYWHERE, |state| state.spilled);
         let receipt = match parked_outcome(state.as_ref(), sequence) {
-            ParkedOutcome::Undecided => {
-                match content.delivery().filter(|_| state.as_ref().is_some_and(|state| state.spilled)) {
-                    None => None,
-                    Some(delivery) => self.receipt_of(delivery).await?.filter(|receipt| receipt.sequence == sequence),
-                }
-            }
-            ParkedOutcome::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
-            ParkedOutcome::InReceiptRow | ParkedOutcome::Forgotten => match content.delivery() {
+            ParkedOutcome::Undecided => match content.delivery() {
                 None => None,
-                Some(delivery) => self.receipt_of(delivery).await?,
+                Some(delivery) => {
+                    self.receipt_of(delivery, spilled).await?.filter(|receipt| receipt.sequence == sequence)
+                }
+            },
+            ParkedOutcome::Settled(_) => state.as_ref().and_then(|state| state.recent.at(sequence)).cloned(),
+            ParkedOutcome::Elsewhere | ParkedOutcome::Forgotten => match content.delivery() {
+                None => None,
+                Some(delivery) => self.receipt_of(delivery, spilled).await?,
             },
         };
         Ok(Single { state, content, receipt, parked })
@@ -164,12 +165,9 @@ impl Operator {
         Ok(Content::Delivery(Box::new(unpacked.complete(&parts)?)))
     }
 
-    async fn receipt_of(&self, delivery: &Delivery) -> Result<Option<Receipt>, OperatorError> {
-        for identity in delivery.repeated_hashes() {
-            if let Some(row) = self.store.get(&receipt_row(delivery.entity(), identity), PATIENCE).await? {
-                return Ok(Some(Receipt::parse(&row)?));
-            }
-        }
-        Ok(None)
+    async fn receipt_of(&self, delivery: &Delivery, spilled: Spilled) -> Result<Option<Receipt>, OperatorError> {
+        let identities = delivery.repeated_hashes().collect();
+        let mut receipts = self.receipts_of(delivery.entity(), spilled, identities).await?;
+        Ok(delivery.repeated_hashes().find_map(|identity| receipts.remove(&identity)))
     }
 }

@@ -6,14 +6,15 @@ use crate::{
         page::{InboxPage, WaitingDelivery},
         park::Parking,
         plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
+        spill::{spill, spill_one},
     },
     leases::{Guard, Leases, Terms},
     protocol::{
         attempt::Retries,
         entity::{EntityKey, FencingToken, Sequence},
-        inbox::{Spill, Void, Voided},
+        inbox::{Void, Voided},
         maintain::Reason,
-        receipt::{Receipt, Recent, Settlement},
+        receipt::{Receipt, Settlement},
         state::{BlockReason, EntityState},
     },
     time::Timestamp,
@@ -87,10 +88,10 @@ impl Operator {
         if state.is_empty() || state.next() != sequence {
             return Ok(SkipDecision::Nothing(SkipOutcome::NotInFront(state)));
         }
-        let memory = Memory { capacity: Recent::capacity(entity), retention: self.retention };
+        let memory = Memory::of(entity, self.retention);
         let mut drain = Drain::granted(state.clone(), memory);
         loop {
-            drain.read(InboxPage::read(&self.store, entity, sequence, state.tail, drain.has_spilled()).await?);
+            drain.read(InboxPage::read(&self.store, entity, sequence, state.tail, drain.unread()).await?);
             let settlement = match drain.front_item() {
                 Front::Settled(settlement) => settlement,
                 Front::Tombstone => Settlement::Void,
@@ -118,12 +119,12 @@ impl Operator {
             Some(Reason { by, why }) => format!("skipped by {by}: {why}"),
             None => "skipped".into(),
         };
-        let parking = Parking { error: &error, run_before, kept_for: self.parked_retention };
+        let parking = Parking { error: &error, run_before, restore: None, kept_for: self.parked_retention };
         Ok(parking.park(&self.store, waiting).await?)
     }
 
     async fn settle_skipped(&self, guard: Guard, settling: SkipSettlement) -> Result<(), OperatorError> {
-        let SkipSettlement { state, drain, settlement, seen_at } = settling;
+        let SkipSettlement { state, mut drain, settlement, seen_at } = settling;
         let at = self.store.env().now();
         let token = guard.lease().token();
         let attempts = if settlement == Settlement::Parked { drain.tried(DeliveryGroup::ONE) } else { 0 };
@@ -139,21 +140,20 @@ impl Operator {
         // A wait without an error comes from the rate limit.
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
         let mut decision = drain.decision(request, seen_at, not_before);
-        for receipt in drain.to_spill(&decision) {
-            if self.spill(&state.entity, &receipt).await.is_err() {
-                decision = decision.dropping_nothing();
-                break;
-            }
+        if let Some(spilling) = drain.to_spill(&decision) {
+            decision = match spill(&self.store, &state.entity, &spilling, self.retention, PATIENCE).await {
+                Ok(()) => {
+                    drain.spilled(&spilling);
+                    drain.marked(decision)
+                }
+                Err(_) => decision.dropping_nothing(),
+            };
         }
         Ok(guard.skip(state, &decision).await?)
     }
 
     pub(super) async fn spill(&self, entity: &EntityKey, receipt: &Receipt) -> Result<(), OperatorError> {
-        let purge_at = self.store.env().now().max(receipt.settled_at) + self.retention;
-        if let Some(spill) = Spill::of(entity, receipt, purge_at) {
-            self.store.run(&spill, PATIENCE).await?;
-        }
-        Ok(())
+        Ok(spill_one(&self.store, entity, receipt, self.retention, PATIENCE).await?)
     }
 }
 

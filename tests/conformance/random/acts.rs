@@ -43,7 +43,7 @@ operations! {
         BeginRestore "begin restore", EndRestore "end restore", ForceAcquire "take by force",
         AdvanceNumbers "advance numbers", MendWaits "mend";
     append:
-        Claim "claim", Put "put", Void "tombstone", Spill "write receipt", Park "park";
+        Claim "claim", Put "put", Void "tombstone", Spill "write receipt", SpillPage "write page", Park "park";
     lease:
         Acquire "acquire, a drain; acquire, exclusive", TakeOver "take over", Renew "renew",
         ReleaseEmpty "release empty", Release "release", HandOver "hand over", MarkHandOver "mark hand-over",
@@ -227,6 +227,14 @@ impl RandomCase<'_> {
                 let Some(spill) = Spill::of(&entity, &receipt, now) else { return Ok(()) };
                 self.run(&spill).await?;
             }
+            OperationKind::SpillPage => {
+                let last = claimed.map_or(Sequence(7), |claimed| claimed.1);
+                let first =
+                    Recent::default().with(receipt(act.twist / 2, last.previous(), now), Duration::from_secs(60));
+                let receipts = first.with(receipt(act.twist, last, now), Duration::from_secs(60));
+                let Some(page) = SpillPage::of(&entity, &receipts, now) else { return Ok(()) };
+                self.run(&page).await?;
+            }
             OperationKind::Park => {
                 let row = act.beside.first().map(|loose| match &loose.action {
                     webhook_serializer::protocol::table::Action::Put(row) => row.clone(),
@@ -403,13 +411,21 @@ impl RandomCase<'_> {
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
-                let done =
-                    maintain::OperatorAction { entity, nonce, verb: "skip".into(), sequence, reason, ended: None };
+                let done = maintain::OperatorAction {
+                    entity,
+                    nonce,
+                    verb: "skip".into(),
+                    sequence,
+                    reason,
+                    ended: None,
+                    found: None,
+                };
                 if act.kind == OperationKind::LogAction {
                     self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);
                 } else {
-                    self.run(&maintain::LogOutcome { action: &done, outcome: "settled as parked" }).await?;
+                    self.run(&maintain::LogOutcome { action: &done, outcome: "settled as parked", found: None })
+                        .await?;
                 }
                 return Ok(());
             }

@@ -267,6 +267,9 @@ impl Mutator {
     }
 
     pub fn page(&self, range: &Range, page: &mut Page) {
+        if self.is(ViolatedRule::ReceiptsUnread) {
+            page.rows.retain(|row| row.text(a::ITEM).is_none_or(|item| !item.starts_with("s#")));
+        }
         for row in &mut page.rows {
             if self.is(ViolatedRule::DeferredSupersedes) {
                 row.remove(a::APPENDED_AT);

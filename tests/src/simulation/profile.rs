@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use webhook_serializer::sources::deliver::Deliver;
+use webhook_serializer::{protocol::receipt::PAGES, sources::deliver::Deliver};
 
 use crate::rules::ViolatedRule;
 
@@ -78,6 +78,8 @@ pub struct Profile {
     pub elsewhere: bool,
     /// Some deliveries belong to a source with the handler `fan-out` and two subscribers.
     pub fan_out: bool,
+    /// The number of an order's pages of receipts from which on receipts get rows of their own.
+    pub receipt_pages: usize,
 }
 
 /// The number of orders that are added to a run with an unavailable destination, because a breaker opens only
@@ -127,6 +129,7 @@ impl Profile {
             unnamed: 0,
             elsewhere: false,
             fan_out: false,
+            receipt_pages: PAGES,
         }
     }
 
@@ -423,6 +426,7 @@ impl Profile {
             unnamed: 0,
             elsewhere: RandomStream::new(seed, actor::PROFILE).at(8).happens(400),
             fan_out: RandomStream::new(seed, actor::PROFILE).at(9).happens(250),
+            receipt_pages: if RandomStream::new(seed, actor::PROFILE).at(12).happens(300) { 1 } else { PAGES },
         };
         if drawn.outages.is_empty() {
             drawn.loss = TableLoss::drawn(seed, LOSSES, drawn.skew);

@@ -37,6 +37,7 @@ use super::{
     mutation::{Mutator, is_of_a_restore},
     node::{Node, NodeSlot, pause},
     outage::ServiceOutage,
+    profile::Profile,
     queue::NodeQueue,
     random::{RandomStream, actor},
     table::NodeTable,
@@ -97,8 +98,9 @@ pub fn attempts(traits: DeliveryTraits) -> usize {
     attempts.expect("its source limits them") as usize
 }
 
-fn settings() -> DrainSettings {
-    DrainSettings { lease: LEASE, retention: RETENTION, ..DrainSettings::default() }
+fn settings(profile: &Profile) -> DrainSettings {
+    let receipt_pages = profile.receipt_pages;
+    DrainSettings { lease: LEASE, retention: RETENTION, receipt_pages, ..DrainSettings::default() }
 }
 
 #[derive(Debug)]
@@ -187,7 +189,7 @@ impl WorkloadParts {
             self.waker.clone(),
             sources,
             handler,
-            settings(),
+            settings(&node.world.profile),
             info,
             TracingObserver::on(node, &self.mutator),
         );

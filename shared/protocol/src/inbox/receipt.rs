@@ -1,11 +1,11 @@
-//! Spills receipts: writes them to rows of their own before they leave the entity's row.
+//! Spills receipts: writes them to pages, or to rows of their own, before they leave the entity's row.
 
 use crate::{
     entity::EntityKey,
     format::{CorruptRow, FORMAT, attribute as a},
-    keys::receipt_row,
+    keys::{receipt_page_row, receipt_row},
     operation::Operation,
-    receipt::Receipt,
+    receipt::{Receipt, Recent},
     table::{Action, Comparison, Condition, Row, Write, Written},
     time::Timestamp,
 };
@@ -57,6 +57,47 @@ impl Operation for Spill<'_> {
 
     /// Treats every reply as success. After a refusal, the row has this receipt or one under a
     /// later token, which takes precedence.
+    fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
+        Ok(())
+    }
+}
+
+/// Writes receipts to a page before they leave the entity's row. As with [`Spill`], the copy is
+/// correct no matter when and by which process it is written.
+#[derive(Debug, Clone)]
+pub struct SpillPage<'a> {
+    entity: &'a EntityKey,
+    receipts: &'a Recent,
+    purge_at: Timestamp,
+}
+
+impl<'a> SpillPage<'a> {
+    /// Creates the write for receipts of `entity`. Returns `None` if there are no receipts.
+    pub fn of(entity: &'a EntityKey, receipts: &'a Recent, purge_at: Timestamp) -> Option<Self> {
+        receipts.last().map(|_| Self { entity, receipts, purge_at })
+    }
+}
+
+impl Operation for SpillPage<'_> {
+    type Outcome = ();
+
+    fn write(&self) -> Write {
+        let last = self.receipts.last().expect("checked when this was made");
+        let stored = self.receipts.to_stored().expect("there is a last receipt");
+        Write {
+            key: receipt_page_row(self.entity, last, self.receipts.iter().len()),
+            condition: Condition::absent(a::ITEM),
+            action: Action::Put(
+                Row::new()
+                    .with(a::VERSION, FORMAT)
+                    .with(a::SEQUENCE, last.sequence.0)
+                    .with(a::RECENT, stored)
+                    .with(a::PURGE_AT, self.purge_at.as_secs_rounded_up()),
+            ),
+        }
+    }
+
+    /// Treats every reply as success. After a refusal, the same receipts are there.
     fn judge(&self, _reply: Written) -> Result<(), CorruptRow> {
         Ok(())
     }

@@ -5,6 +5,7 @@ use crate::{
     format::{CorruptRow, attribute as a},
     lease::Lease,
     operation::{Operation, state_of, updated_state},
+    receipt::Spilled,
     state::EntityState,
     table::{Change, Condition, Write, Written},
     time::Timestamp,
@@ -14,9 +15,9 @@ use crate::{
 /// Moves `head` back to just before the sequence `from`, under an exclusive lease, and ends a
 /// block.
 ///
-/// The caller must first copy the receipts of the sequences from `from` to `head` to rows of their
-/// own. Such a row has the delivery's own sequence. So it shows that the delivery was rewound, and
-/// does not make the delivery a repeat.
+/// The caller must first copy the receipts of the sequences from `from` to `head` that are in the
+/// entity's row to rows of their own. A receipt elsewhere has the delivery's own sequence. So it shows
+/// that the delivery was rewound, and does not make the delivery a repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewind<'a> {
     pub lease: &'a Lease,
@@ -48,7 +49,7 @@ impl Operation for Rewind<'_> {
         changes.extend(waits::unblocked());
         changes.extend([
             Change::set(a::HEAD, before.0),
-            Change::set(a::SPILLED, 1_u32),
+            Change::set(a::SPILLED, self.seen.spilled.and(Spilled::ROWS).to_stored()),
             Change::set(a::PENDING_SINCE, since.as_millis()),
             match self.seen.recent.up_to(before).to_stored() {
                 Some(recent) => Change::set(a::RECENT, recent),

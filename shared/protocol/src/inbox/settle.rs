@@ -9,7 +9,7 @@ use crate::{
     format::{CorruptRow, attribute as a},
     lease::{Lease, lease_removed, purged_if_idle},
     operation::{Operation, state_of, updated_state},
-    receipt::{Receipt, Recent},
+    receipt::{Receipt, Recent, Spilled},
     state::{ABOUT_TO, CARRIED_OVER, EntityState, EventTimes, Held, LONGEST_LEASE},
     table::{Change, Condition, Write, Written},
     time::Timestamp,
@@ -24,8 +24,10 @@ pub struct Decision {
     /// sequences.
     pub recent: Recent,
     /// The receipts that leave the row. Before the settle, each one that must be kept is written to
-    /// a row of its own.
+    /// a page or a row of its own.
     pub dropped: Vec<Receipt>,
+    /// The places outside the row where receipts may be after the settle.
+    pub spilled: Spilled,
     /// The newest applied event times after the settle.
     pub newest_event_time: EventTimes,
     /// A lower bound for the claim times of all sequences after the decided ones. `None` leaves the
@@ -75,15 +77,11 @@ impl Decision {
     }
 
     /// Returns the decision with all receipts kept in the entity's row. It is used if a dropped
-    /// receipt could not be written to a receipt row. Until such a write succeeds again, each write
+    /// receipt could not be written elsewhere. Until such a write succeeds again, each write
     /// of the entity's row may cost another write unit.
     #[must_use]
     pub fn dropping_nothing(self) -> Self {
         Self { recent: self.recent.behind(self.dropped), dropped: Vec::new(), ..self }
-    }
-
-    fn spills(&self) -> bool {
-        self.dropped.iter().any(|receipt| receipt.spills().is_some())
     }
 
     /// Returns the changes that settle the decided sequences, and let the next delivery inherit no
@@ -111,8 +109,8 @@ impl Decision {
         if let Some(times) = self.newest_event_time.to_stored() {
             changes.push(Change::set(a::NEWEST_EVENT_TIME, times));
         }
-        if self.spills() {
-            changes.push(Change::set(a::SPILLED, 1_u32));
+        if self.spilled.is_anywhere() {
+            changes.push(Change::set(a::SPILLED, self.spilled.to_stored()));
         }
         if self.ends_one_by_one {
             changes.push(Change::remove(a::ONE_BY_ONE));
@@ -141,7 +139,7 @@ impl Settle<'_> {
         after.token = self.lease.token.next();
         after.held = after.held.map(|held| Held { expires_at: self.expires_at(), ..held });
         after.recent = decision.recent.clone();
-        after.spilled |= decision.spills();
+        after.spilled = decision.spilled;
         after.attempts = 0;
         after.suspect = 0;
         after.started = None;

@@ -40,6 +40,8 @@ pub struct OperatorAction {
     /// The outcome of the action. `None` if no outcome was recorded; the action may have taken
     /// effect nevertheless.
     pub ended: Option<String>,
+    /// The findings of the action, for programs. Only a restore has some.
+    pub found: Option<String>,
 }
 
 impl OperatorAction {
@@ -59,6 +61,7 @@ impl OperatorAction {
             sequence: row.number(a::SEQUENCE).map(Sequence),
             reason: Reason { by: text(a::BY)?.to_owned(), why: text(a::WHY)?.to_owned() },
             ended: row.text(a::OUTCOME).map(str::to_owned),
+            found: row.text(a::FOUND).map(str::to_owned),
         }))
     }
 }
@@ -74,7 +77,7 @@ impl Operation for LogAction<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
-        let OperatorAction { entity, nonce, verb, sequence, reason, ended: _ } = self.action;
+        let OperatorAction { entity, nonce, verb, sequence, reason, ended: _, found: _ } = self.action;
         let key = action_row(entity, nonce);
         let mut row = key
             .to_row()
@@ -102,16 +105,20 @@ impl Operation for LogAction<'_> {
 pub struct LogOutcome<'a> {
     pub action: &'a OperatorAction,
     pub outcome: &'a str,
+    /// The findings of the action, for programs.
+    pub found: Option<&'a str>,
 }
 
 impl Operation for LogOutcome<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
+        let mut changes = vec![Change::set(a::OUTCOME, shortened(self.outcome, Reason::MAX_BYTES))];
+        changes.extend(self.found.map(|found| Change::set(a::FOUND, found)));
         Write {
             key: action_row(&self.action.entity, &self.action.nonce),
             condition: Condition::exists(a::VERB),
-            action: Action::Update(vec![Change::set(a::OUTCOME, shortened(self.outcome, Reason::MAX_BYTES))]),
+            action: Action::Update(changes),
         }
     }
 

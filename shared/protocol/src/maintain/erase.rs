@@ -55,7 +55,7 @@ impl Forget<'_> {
     /// Returns whether the row has more than its key and numbers.
     pub fn removes_anything(&self) -> bool {
         let Self { seen, .. } = self;
-        let has_receipts = seen.recent.last().is_some() || seen.spilled;
+        let has_receipts = seen.recent.last().is_some() || seen.spilled.is_anywhere();
         has_receipts || seen.holder_info.is_some() || seen.newest_event_time.to_stored().is_some()
     }
 }
@@ -92,8 +92,8 @@ impl Operation for Forget<'_> {
     }
 }
 
-/// Deletes a delivery, a parked delivery, a receipt or an entry of the operations log. If another
-/// row has replaced it under the same key, the other row stays.
+/// Deletes a delivery, a parked delivery, a receipt, a page of receipts or an entry of the operations
+/// log. If another row has replaced it under the same key, the other row stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,

@@ -13,7 +13,7 @@ use futures_util::future::join;
 
 use self::fail::FailedRun;
 use super::{
-    DrainError, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
+    DrainError, DrainSettings, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
     pace::Pace,
     page::InboxPage,
     plan::{DeliveryGroup, Drain, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
@@ -110,8 +110,8 @@ impl<'a> Driver<'a> {
         in_flight: &'a InFlight,
     ) -> Self {
         let seen = drainer.store.env().monotonic();
-        let capacity = Recent::capacity(&state.entity);
-        let memory = Memory { capacity, retention: drainer.settings.retention };
+        let DrainSettings { retention, receipt_pages, .. } = drainer.settings;
+        let memory = Memory { receipt_pages, ..Memory::of(&state.entity, retention) };
         Self {
             drainer,
             spans: DrainSpans::granted(&state.entity, renewer.lease().token()),
@@ -220,8 +220,8 @@ impl<'a> Driver<'a> {
 
     async fn read_page(&mut self) -> Result<Flow, DrainError> {
         let state = self.drain.state();
-        let has_spilled = self.drain.has_spilled();
-        let read = InboxPage::read(&self.drainer.store, &state.entity, state.next(), state.tail, has_spilled);
+        let unread = self.drain.unread();
+        let read = InboxPage::read(&self.drainer.store, &state.entity, state.next(), state.tail, unread);
         let page = self.renewer.hold(read).await??;
         self.drain.read(page);
         Ok(CONTINUE)

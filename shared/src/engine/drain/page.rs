@@ -1,6 +1,8 @@
-//! Reads the next deliveries of an inbox, a page at a time.
+//! Reads the next deliveries of an inbox, a page at a time, and their receipts.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use futures_util::future::try_join;
 
 use super::PATIENCE;
 use crate::{
@@ -9,8 +11,8 @@ use crate::{
         delivery::{Delivery, InboxItem, Unpacked},
         entity::{EntityKey, IdentityHash, Sequence},
         format::CorruptRow,
-        keys::{delivery_range, receipt_row},
-        receipt::Receipt,
+        keys::{delivery_range, receipt_page_range, receipt_row},
+        receipt::{PAGES, PagedReceipts, Receipt, Spilled},
         table::Row,
     },
     time::Timestamp,
@@ -49,6 +51,8 @@ pub struct WaitingDelivery {
 pub struct InboxPage {
     pub(super) items: VecDeque<PageItem>,
     pub(super) receipts: BTreeMap<IdentityHash, Receipt>,
+    /// The receipts in the entity's pages of receipts, if they were read with this page of items.
+    pub(super) receipt_pages: Option<PagedReceipts>,
     /// The append time of the delivery that follows the gap at the page's end. `None` if there is
     /// no such gap, or if a tombstone follows it.
     pub(super) behind: Option<Timestamp>,
@@ -93,29 +97,64 @@ impl InboxPage {
 
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
-            let receipt = Receipt::parse(row)?;
-            self.receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
+            self.learn(&Receipt::parse(row)?);
         }
         Ok(self)
     }
 
-    /// Reads the page of items from the sequence `from` on, up to `to`. If `has_spilled` is set,
-    /// also reads the receipt rows with the identities of these items.
+    #[must_use]
+    pub fn with_paged(mut self, paged: PagedReceipts) -> Self {
+        self.look_up(&paged);
+        self.receipt_pages = Some(paged);
+        self
+    }
+
+    /// Adds the receipts in `paged` that have identities of these items.
+    pub(super) fn look_up(&mut self, paged: &PagedReceipts) {
+        for receipt in self.identities().into_iter().filter_map(|identity| paged.get(identity)) {
+            self.learn(receipt);
+        }
+    }
+
+    /// Adds a receipt. Of two receipts with the same identity, the one under the later token counts,
+    /// because its delivery was settled again after a rewind.
+    fn learn(&mut self, receipt: &Receipt) {
+        let Some(identity) = receipt.identity else { return };
+        let known = self.receipts.entry(identity).or_insert_with(|| receipt.clone());
+        if known.token < receipt.token {
+            known.clone_from(receipt);
+        }
+    }
+
+    /// Reads the page of items from the sequence `from` on, up to `to`. Also reads the receipts with
+    /// the identities of these items, from the places that `spilled` names.
     pub(crate) async fn read(
         store: &Store,
         entity: &EntityKey,
         from: Sequence,
         to: Sequence,
-        has_spilled: bool,
+        spilled: Spilled,
     ) -> Result<Self, StoreError> {
-        let rows = store.query(&delivery_range(entity, from, to, PAGE), PATIENCE).await?.rows;
-        let page = Self::parse(entity, from, rows)?;
-        if !has_spilled || page.identities().is_empty() {
-            return Ok(page);
-        }
-        let keys: Vec<_> = page.identities().into_iter().map(|identity| receipt_row(entity, identity)).collect();
-        let receipts = store.get_many(&keys, PATIENCE).await?;
-        Ok(page.with_receipts(&receipts)?)
+        let items = async {
+            let rows = store.query(&delivery_range(entity, from, to, PAGE), PATIENCE).await?.rows;
+            let page = Self::parse(entity, from, rows)?;
+            if !spilled.rows || page.identities().is_empty() {
+                return Ok(page);
+            }
+            let keys: Vec<_> = page.identities().into_iter().map(|identity| receipt_row(entity, identity)).collect();
+            Ok(page.with_receipts(&store.get_many(&keys, PATIENCE).await?)?)
+        };
+        let paged = async {
+            match spilled.pages {
+                true => read_paged(store, entity).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let (page, paged) = try_join(items, paged).await?;
+        Ok(match paged {
+            Some(paged) => page.with_paged(paged),
+            None => page,
+        })
     }
 
     pub(crate) fn items(&self) -> impl ExactSizeIterator<Item = &PageItem> {
@@ -128,7 +167,19 @@ impl InboxPage {
 
     pub(crate) fn extend(&mut self, next: InboxPage) {
         self.items.extend(next.items);
-        self.receipts.extend(next.receipts);
+        next.receipts.values().for_each(|receipt| self.learn(receipt));
         self.behind = next.behind;
     }
+}
+
+/// Reads all pages of an entity's receipts.
+pub(crate) async fn read_paged(store: &Store, entity: &EntityKey) -> Result<PagedReceipts, StoreError> {
+    let mut paged = PagedReceipts::default();
+    let mut rows = store.pages(receipt_page_range(entity, PAGES as u32), PATIENCE);
+    while let Some(rows) = rows.next().await? {
+        for row in &rows {
+            paged.add(row)?;
+        }
+    }
+    Ok(paged)
 }

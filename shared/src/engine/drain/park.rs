@@ -8,11 +8,12 @@ use crate::{
     protocol::{
         delivery::parked_copy,
         entity::FencingToken,
-        format::shortened,
+        format::{attribute as a, shortened},
         inbox::Park,
         keys::parked_row,
         maintain::{ExtendRetention, KeepForever},
     },
+    time::Nonce,
 };
 
 /// The time for which the parts of a body outlive the row that names them.
@@ -29,6 +30,8 @@ pub(crate) struct Parking<'a> {
     /// [`Delivery::run_before`](crate::Delivery::run_before); `None` if the delivery was not
     /// rewound.
     pub run_before: Option<FencingToken>,
+    /// The restore that parks the delivery.
+    pub restore: Option<&'a Nonce>,
     /// The row's retention. `None` keeps the row until an operator redrives or discards it.
     pub kept_for: Option<Duration>,
 }
@@ -50,7 +53,10 @@ impl Parking<'_> {
                 None => store.run(&KeepForever { part }, PATIENCE).await?,
             }
         }
-        let row = parked_copy(&waiting.row, self.run_before, &shortened(self.error, 1000), now, until);
+        let mut row = parked_copy(&waiting.row, self.run_before, &shortened(self.error, 1000), now, until);
+        if let Some(restore) = self.restore {
+            row.set(a::RESTORE, restore.as_str());
+        }
         let entity = head.entity();
         let sequence = head.sequence();
         store.run(&Park { entity, sequence, row: &row }, PATIENCE).await?;

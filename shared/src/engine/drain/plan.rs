@@ -4,11 +4,13 @@
 
 mod group;
 mod retry;
+mod spilling;
 mod step;
 
 pub use group::DeliveryGroup;
 pub(crate) use group::GROUP_BYTES;
 pub use retry::AnswerTiming;
+pub use spilling::Spilling;
 pub(super) use step::park;
 pub use step::{Step, StepOutcome, Stop, stop};
 
@@ -26,7 +28,7 @@ use crate::{
         entity::{EntityKey, FencingToken, IdentityHash, Sequence},
         inbox::Decision,
         lease::yields_until,
-        receipt::{Receipt, Settlement},
+        receipt::{PAGES, PagedReceipts, Receipt, Recent, Settlement, Spilled},
         state::{BlockReason, EntityState, EventTimes, VANISHED_BEFORE_START},
     },
     sources::{Source, SourceLookup, deliver::Stale},
@@ -55,20 +57,37 @@ pub struct Drain {
     page: InboxPage,
     memory: Memory,
     is_at_gap: bool,
-    /// Set if some receipts were in rows of their own when the lease was granted. For each page,
-    /// the drain then also reads the receipt rows with the deliveries' identities.
-    has_spilled: bool,
+    /// The places outside the entity's row where receipts were when the lease was granted. The drain
+    /// reads the entity's pages of receipts once, and for each page of items the receipt rows with
+    /// the deliveries' identities.
+    granted: Spilled,
+    /// The receipts in the entity's pages of receipts. `None` if they were not read.
+    receipt_pages: Option<PagedReceipts>,
     /// The identities whose receipts this drain has dropped from the entity's row.
     dropped: BTreeSet<IdentityHash>,
-    /// The sequences whose receipts this drain has already written to rows of their own.
-    spilled: BTreeSet<Sequence>,
+    /// The sequences whose receipts are in the entity's row, and already in a page or a row of their
+    /// own.
+    copied: BTreeSet<Sequence>,
+    /// The places outside the entity's row where this drain has found or written receipts.
+    places: Spilled,
+    /// The number of pages of receipts that this drain has written since it read them.
+    pages_written: usize,
     ended_wait: Option<EndedWait>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Memory {
+    /// The number of receipts that the entity's row can hold.
     pub capacity: usize,
+    /// The number of pages of receipts from which on receipts get rows of their own.
+    pub receipt_pages: usize,
     pub retention: Duration,
+}
+
+impl Memory {
+    pub fn of(entity: &EntityKey, retention: Duration) -> Self {
+        Self { capacity: Recent::capacity(entity), receipt_pages: PAGES, retention }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,11 +132,19 @@ pub struct Moment {
 
 impl Drain {
     pub fn granted(state: EntityState, memory: Memory) -> Self {
-        let has_spilled = state.spilled;
-        let dropped = BTreeSet::new();
-        let spilled = BTreeSet::new();
-        let page = InboxPage::default();
-        Self { state, page, memory, is_at_gap: false, has_spilled, dropped, spilled, ended_wait: None }
+        Self {
+            granted: state.spilled,
+            state,
+            page: InboxPage::default(),
+            memory,
+            is_at_gap: false,
+            receipt_pages: None,
+            dropped: BTreeSet::new(),
+            copied: BTreeSet::new(),
+            places: Spilled::default(),
+            pages_written: 0,
+            ended_wait: None,
+        }
     }
 
     /// Sets the wait of the delivery in front that an operator has ended.
@@ -211,7 +238,7 @@ impl Drain {
     /// Returns whether the delivery is a repeat: its identity was settled at another sequence.
     ///
     /// The receipt of that other sequence is in the entity's row, was dropped from the row since
-    /// the grant, or has a row of its own.
+    /// the grant, or is in a page or a row of its own.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -343,6 +370,7 @@ impl Drain {
         Decision {
             first,
             dropped: recent.drop_beyond(self.memory.capacity),
+            spilled: self.everywhere(),
             recent,
             newest_event_time: times,
             pending_since: newest.map(|newest| match self.page.items.get(request.group.size) {
@@ -357,28 +385,37 @@ impl Drain {
         }
     }
 
-    /// Returns the receipts that `decision` drops from the entity's row and that have no row of
-    /// their own. They must get one before `decision` is written.
-    pub fn to_spill(&self, decision: &Decision) -> Vec<Receipt> {
-        self.without_row(decision.dropped.iter())
+    /// Returns the receipts that must be written elsewhere before `decision`, because `decision`
+    /// drops them from the entity's row.
+    ///
+    /// The other receipts in the entity's row come into the same page, so that later decisions can
+    /// drop them.
+    pub fn to_spill(&self, decision: &Decision) -> Option<Spilling> {
+        self.spilling(decision.dropped.iter())
     }
 
-    /// Returns the receipts that the settle after `decision` is expected to drop from the entity's
-    /// row. The caller can write rows for them while it writes `decision`.
-    pub fn to_spill_ahead(&self, decision: &Decision) -> Vec<Receipt> {
+    /// Returns the receipts that must be written elsewhere before the settle after `decision`. The
+    /// caller can write them while it writes `decision`.
+    pub fn to_spill_ahead(&self, decision: &Decision) -> Option<Spilling> {
         let waiting = self.state.tail.0.saturating_sub(decision.last().0);
         // The next group is likely to be as large as this one.
         let more = decision.places().min(usize::try_from(waiting).unwrap_or(usize::MAX));
         if more == 0 {
-            return Vec::new();
+            return None;
         }
         let next = decision.recent.next_beyond(self.memory.capacity, more);
-        self.without_row(next.filter(|receipt| receipt.sequence <= self.state.head))
+        self.spilling(next.filter(|receipt| receipt.sequence <= self.state.head))
     }
 
-    fn without_row<'a>(&self, receipts: impl Iterator<Item = &'a Receipt>) -> Vec<Receipt> {
-        let has_none = |receipt: &&Receipt| receipt.spills().is_some() && !self.spilled.contains(&receipt.sequence);
-        receipts.filter(has_none).cloned().collect()
+    fn spilling<'a>(&self, leaving: impl Iterator<Item = &'a Receipt>) -> Option<Spilling> {
+        let is_only_here = |receipt: &&Receipt| receipt.spills().is_some() && !self.copied.contains(&receipt.sequence);
+        let leaving: Vec<_> = leaving.filter(is_only_here).cloned().collect();
+        let first = leaving.first()?.sequence;
+        let pages = self.pages_written + self.receipt_pages.as_ref().map_or(0, PagedReceipts::pages);
+        Some(match pages < self.memory.receipt_pages {
+            true => Spilling::Page(self.state.recent.since(first)),
+            false => Spilling::Rows(leaving),
+        })
     }
 
     pub fn hands_over(&self, sequence: Sequence, slice_is_over: bool) -> bool {
@@ -416,22 +453,52 @@ impl Drain {
         self.page.items.iter().filter_map(PageItem::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
-    pub fn has_spilled(&self) -> bool {
-        self.has_spilled
+    /// Returns the places where the receipts of the next page of items must be read.
+    pub fn unread(&self) -> Spilled {
+        Spilled { pages: self.granted.pages && self.receipt_pages.is_none(), ..self.granted }
     }
 
     /// Replaces the items read so far by a page that begins at the next sequence.
     pub fn read(&mut self, page: InboxPage) {
         self.is_at_gap = page.items.is_empty();
-        self.page = page;
+        self.page = self.known(page);
     }
 
     pub fn read_ahead(&mut self, page: InboxPage) {
+        let page = self.known(page);
         self.page.extend(page);
     }
 
-    pub fn spilled(&mut self, receipts: Vec<Receipt>) {
-        self.spilled.extend(receipts.into_iter().map(|receipt| receipt.sequence));
+    /// Keeps the receipts of pages that were read with `page`, or else looks up its receipts in
+    /// those read earlier.
+    fn known(&mut self, mut page: InboxPage) -> InboxPage {
+        if let Some(found) = page.receipt_pages.take() {
+            let in_pages = self.state.recent.iter().filter(|receipt| found.holds(receipt));
+            self.copied.extend(in_pages.map(|receipt| receipt.sequence));
+            self.places.pages |= found.pages() > 0;
+            self.pages_written = 0;
+            self.receipt_pages = Some(found);
+        } else if let Some(known) = &self.receipt_pages {
+            page.look_up(known);
+        }
+        page
+    }
+
+    /// Notes that the receipts `written` have been written elsewhere.
+    pub fn spilled(&mut self, written: &Spilling) {
+        self.copied.extend(written.receipts().map(|receipt| receipt.sequence));
+        self.places = self.places.and(written.place());
+        self.pages_written += usize::from(written.place().pages);
+    }
+
+    /// Returns `decision` as it must be after receipts have been written elsewhere.
+    pub fn marked(&self, decision: Decision) -> Decision {
+        Decision { spilled: self.everywhere(), ..decision }
+    }
+
+    /// Returns all places outside the entity's row where receipts may be.
+    fn everywhere(&self) -> Spilled {
+        self.state.spilled.and(self.places)
     }
 
     pub fn filled(&mut self) {
@@ -449,7 +516,7 @@ impl Drain {
         self.ended_wait = None;
         self.page.items.drain(..decision.places().min(self.page.items.len()));
         for receipt in &decision.dropped {
-            self.spilled.remove(&receipt.sequence);
+            self.copied.remove(&receipt.sequence);
             self.dropped.extend(receipt.spills());
         }
     }

@@ -9,7 +9,10 @@ use crate::{
     time::Timestamp,
 };
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The findings about one entity. Those that are serialized are stored in the operations log, for a
+/// later run of the restore.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RestoreReport {
     /// The number of waiting deliveries that were parked.
     pub parked: u64,
@@ -23,8 +26,11 @@ pub struct RestoreReport {
     /// Set if the entity was blocked, and is now on hold instead.
     pub is_on_hold: bool,
     /// Set if the entity had a lease at the time of the backup.
+    #[serde(skip)]
     pub was_held: bool,
+    #[serde(skip)]
     pub newest: BTreeMap<SourceName, Newest>,
+    #[serde(skip)]
     pub job: Option<JobReport>,
 }
 
@@ -74,11 +80,12 @@ impl RestoreFindings {
 }
 
 impl RestoreReport {
-    pub(super) fn parse(words: &str) -> Option<Self> {
-        let (counts, on_hold) = words.split_once(';').map_or((words, ""), |(counts, on_hold)| (counts, on_hold));
-        let numbers: Vec<u64> = counts.split(", ").filter_map(|part| part.split(' ').next()?.parse().ok()).collect();
-        let [parked, repeats, lost, applied_before] = numbers[..] else { return None };
-        Some(Self { parked, repeats, lost, applied_before, is_on_hold: !on_hold.is_empty(), ..Self::default() })
+    pub(super) fn to_stored(&self) -> String {
+        serde_json::to_string(self).expect("counts are JSON")
+    }
+
+    pub(super) fn from_stored(stored: &str) -> Option<Self> {
+        serde_json::from_str(stored).ok()
     }
 
     pub(super) fn is_worth_logging(&self) -> bool {
@@ -99,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restore_report_round_trips_through_its_log_text() {
+    fn stored_restore_report_is_read_unchanged() {
         for is_on_hold in [false, true] {
             let report = RestoreReport {
                 parked: 1,
@@ -109,7 +116,7 @@ mod tests {
                 is_on_hold,
                 ..RestoreReport::default()
             };
-            assert_eq!(RestoreReport::parse(&report.describe()), Some(report));
+            assert_eq!(RestoreReport::from_stored(&report.to_stored()), Some(report));
         }
     }
 

@@ -31,7 +31,7 @@ pub fn written_start(write: &Write) -> Option<(usize, u64)> {
 }
 
 pub fn is_receipt(key: &Key) -> bool {
-    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#"))
+    matches!(&key.sort, Some((_, Value::S(item))) if item.starts_with("r#") || item.starts_with("s#"))
 }
 
 pub fn is_parked_item(key: &Key) -> bool {

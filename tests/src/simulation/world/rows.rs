@@ -71,7 +71,8 @@ impl SimulatedWorld {
     pub fn forget_settled(&self, entity: usize) {
         let key = key(entity);
         self.rows.purge(&TableName::Inbox, |row| {
-            let settled = row.text(a::ITEM).is_some_and(|item| item.starts_with("p#") || item.starts_with("r#"));
+            let settled =
+                row.text(a::ITEM).is_some_and(|item| ["p#", "r#", "s#"].iter().any(|kind| item.starts_with(kind)));
             settled && row.text(a::ENTITY) == Some(key.as_str())
         });
     }
@@ -113,7 +114,7 @@ impl SimulatedWorld {
             TableName::Named(_) => {}
         }
         if let Action::Put(row) = &write.action
-            && row.get(a::OUTCOME).is_some()
+            && (row.get(a::OUTCOME).is_some() || row.get(a::RECENT).is_some())
         {
             self.mark("a receipt leaves its row");
         }

@@ -47,7 +47,7 @@ impl Driver<'_> {
             let all = commit.all();
             let transact = store.transact(&all, token.as_str(), self.patience());
             let (answer, spilled) = tokio::join!(transact, self.spill_ahead(&decision));
-            self.drain.spilled(spilled);
+            spilled.iter().for_each(|written| self.drain.spilled(written));
             let committed = match answer {
                 Ok(answer) => commit.judge(answer)?,
                 // DynamoDB refuses the handler's own writes as invalid.

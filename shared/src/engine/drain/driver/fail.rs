@@ -128,7 +128,7 @@ impl Driver<'_> {
         let waiting = self.drain.front().expect("the step is about a delivery");
         let mut delivery = waiting.unpacked.head().clone();
         let run_before = self.drain.run_before(&delivery);
-        let parking = Parking { error, run_before, kept_for: self.drainer.settings.parked_retention };
+        let parking = Parking { error, run_before, restore: None, kept_for: self.drainer.settings.parked_retention };
         self.renewer.hold(parking.park(store, waiting)).await??;
         delivery.attempt = attempts.max(1);
         let parked = HandlerRun { deliveries: vec![Arc::new(delivery)], group: DeliveryGroup::ONE, took: None };

@@ -21,8 +21,8 @@ impl Driver<'_> {
     }
 
     /// Decides how to settle the deliveries of `run`, or the delivery in front if `run` has none.
-    /// Also writes a receipt row for each receipt that the decision drops from the entity's row. If
-    /// that fails, the decision drops no receipt.
+    /// Also writes the receipts elsewhere that the decision drops from the entity's row. If that fails,
+    /// the decision drops no receipt.
     pub(super) async fn decide(&mut self, settlement: Settlement, run: &HandlerRun, carried: Retries) -> Decision {
         let request = SettleRequest {
             settlement,
@@ -122,7 +122,7 @@ impl Driver<'_> {
             Settled::Settled(lease, state) => {
                 self.renewer.extended(lease, sent);
                 self.seen = sent;
-                self.drain.spilled(spilled);
+                spilled.iter().for_each(|written| self.drain.spilled(written));
                 if let Some(Ok(ahead)) = ahead {
                     self.drain.read_ahead(ahead);
                 }

@@ -168,12 +168,12 @@ impl<'a> Driver<'a> {
         in_front: usize,
     ) -> impl Future<Output = Option<Result<InboxPage, StoreError>>> + use<'a> {
         let range = self.drain.ahead(in_front, self.source.as_ref());
-        let has_spilled = self.drain.has_spilled();
+        let unread = self.drain.unread();
         let store = &self.drainer.store;
         let entity = self.drain.state().entity.clone();
         async move {
             let (from, to) = range?;
-            Some(InboxPage::read(store, &entity, from, to, has_spilled).await)
+            Some(InboxPage::read(store, &entity, from, to, unread).await)
         }
     }
 }

@@ -109,7 +109,7 @@ fn after(change: impl FnOnce(&mut EntityState)) -> Step {
     next(&drain(state, 1), MOMENT)
 }
 
-const MEMORY: Memory = Memory { capacity: 3, retention: Duration::from_secs(1000) };
+const MEMORY: Memory = Memory { capacity: 3, receipt_pages: PAGES, retention: Duration::from_secs(1000) };
 
 fn ended(settlement: Settlement) -> SettleRequest {
     let token = FencingToken(70);
@@ -151,6 +151,15 @@ fn remembering(receipts: &[(&str, Settlement)], tail: u64) -> EntityState {
 
 fn identities(receipts: &[Receipt]) -> Vec<u64> {
     receipts.iter().map(|receipt| receipt.sequence.0).collect()
+}
+
+/// Returns the sequences of the receipts in the page.
+fn spilling(spilling: Option<Spilling>) -> Vec<u64> {
+    match spilling {
+        None => Vec::new(),
+        Some(Spilling::Page(receipts)) => receipts.iter().map(|receipt| receipt.sequence.0).collect(),
+        Some(Spilling::Rows(receipts)) => panic!("{} rows", receipts.len()),
+    }
 }
 
 fn first_receipt(decision: &Decision) -> &Receipt {

@@ -1,0 +1,60 @@
+//! Writes receipts to pages, or to rows of their own.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+
+use super::plan::Spilling;
+use crate::{
+    engine::store::{Store, StoreError},
+    protocol::{
+        entity::EntityKey,
+        inbox::{Spill, SpillPage},
+        receipt::Receipt,
+    },
+    time::Timestamp,
+};
+
+/// Writes the receipts `spilling` of `entity`, so that they can leave the entity's row.
+pub(crate) async fn spill(
+    store: &Store,
+    entity: &EntityKey,
+    spilling: &Spilling,
+    retention: Duration,
+    patience: Duration,
+) -> Result<(), StoreError> {
+    match spilling {
+        Spilling::Page(receipts) => {
+            let purge_at = purge_at(store, receipts.iter(), retention);
+            match SpillPage::of(entity, receipts, purge_at) {
+                Some(page) => store.run(&page, patience).await,
+                None => Ok(()),
+            }
+        }
+        Spilling::Rows(receipts) => {
+            let each = receipts.iter().map(|receipt| spill_one(store, entity, receipt, retention, patience));
+            try_join_all(each).await.map(drop)
+        }
+    }
+}
+
+/// Writes a receipt to a row of its own.
+pub(crate) async fn spill_one(
+    store: &Store,
+    entity: &EntityKey,
+    receipt: &Receipt,
+    retention: Duration,
+    patience: Duration,
+) -> Result<(), StoreError> {
+    match Spill::of(entity, receipt, purge_at(store, [receipt].into_iter(), retention)) {
+        Some(spill) => store.run(&spill, patience).await,
+        None => Ok(()),
+    }
+}
+
+/// Returns the time until which a copy of `receipts` is kept. The retention counts from now at least,
+/// because the clock of the worker that settled a delivery may have been slow.
+fn purge_at<'a>(store: &Store, receipts: impl Iterator<Item = &'a Receipt>, retention: Duration) -> Timestamp {
+    let newest = receipts.map(|receipt| receipt.settled_at).max();
+    newest.map_or(store.env().now(), |newest| newest.max(store.env().now())) + retention
+}
