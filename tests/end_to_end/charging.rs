@@ -146,14 +146,12 @@ async fn repeated_worker_deaths_before_start_block_the_order() {
 async fn row_of_a_newer_format_is_never_changed() {
     let world = TestWorld::with("test/a", ["1"]).await;
     let entity = key("test/a");
-    let newer = Write::update(
-        entity_row(&entity),
-        vec![Change::set(a::VERSION, webhook_serializer::protocol::format::FORMAT + 1)],
-    );
+    let version = webhook_serializer::protocol::format::FORMAT + 1;
+    let newer = Write::update(entity_row(&entity), vec![Change::set(a::VERSION, version)]);
     world.table.write(&newer).await.expect("memory answers");
     let before = world.memory.rows(&TableName::Entities);
     let refused = world.inbox().append(&world.incoming("test/a", "2")).await;
-    assert!(refused.unwrap_err().to_string().contains("a row has format 3"));
+    assert!(refused.unwrap_err().to_string().contains(&format!("a row has format {version}")));
     assert_eq!(world.process_next(&world.drainer(Done)).await, Acknowledgement::Delete, "a fresh one is under way");
     assert_eq!(world.messages.len(), 1, "that one, for later");
     assert!(world.operator().unblock(&entity).await.is_err());
