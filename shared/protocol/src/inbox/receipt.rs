@@ -62,8 +62,8 @@ impl Operation for Spill<'_> {
     }
 }
 
-/// Writes receipts to a page before they leave the entity's row. As with [`Spill`], the copy is
-/// correct no matter when and by which process it is written.
+/// Writes receipts to a page before they leave the entity's row. As with [`Spill`], a late
+/// copy, or one by another process, is correct too.
 #[derive(Debug, Clone)]
 pub struct SpillPage<'a> {
     entity: &'a EntityKey,
@@ -72,7 +72,7 @@ pub struct SpillPage<'a> {
 }
 
 impl<'a> SpillPage<'a> {
-    /// Creates the write for receipts of `entity`. Returns `None` if there are no receipts.
+    /// Creates the write for receipts of `entity`. Returns `None` without receipts.
     pub fn of(entity: &'a EntityKey, receipts: &'a Recent, purge_at: Timestamp) -> Option<Self> {
         receipts.last().map(|_| Self { entity, receipts, purge_at })
     }
