@@ -18,7 +18,7 @@ impl Handler for Totals {
             return Ok(Outcome::Reject("the order has no total_price".into()));
         };
         let mut changes = vec![Change::add("deliveries", 1)];
-        // Providers do not keep the order in which things happened.
+        // Providers may deliver events out of order.
         if delivery.age() != Age::Older {
             changes.push(Change::set("total", total));
         }

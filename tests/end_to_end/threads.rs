@@ -1,4 +1,4 @@
-//! Handlers that block their threads for good, by the machine's clock.
+//! Handlers that block their threads until the test lets them go, by the machine's clock.
 
 use std::sync::Condvar;
 
@@ -33,7 +33,7 @@ struct StuckWorker {
 }
 
 impl StuckWorker {
-    /// Returns a worker that has lost so many threads that it stops.
+    /// Returns a worker that has lost more than [`MOST_LOST`] threads, so that it starts no handler.
     async fn spent() -> Self {
         let mut world = TestWorld::by(Env::system());
         world.isolation = Isolation::Thread;
@@ -41,16 +41,18 @@ impl StuckWorker {
         let worker = world.worker(gate.clone());
         let stuck = Self { world, worker, gate };
         let names: Vec<String> = (0..=MOST_LOST).map(|number| format!("stuck/{number}")).collect();
+        // Handlers of the source `brief` have 200 ms.
         for name in &names {
             stuck.append("brief", name).await;
         }
         stuck.process(&names).await;
-        assert_eq!(stuck.world.journal.runs().len(), 0, "none has answered");
+        assert_eq!(stuck.world.journal.runs().len(), 0, "no handler has ended");
         assert_eq!(stuck.world.events.threads_lost(), names.len() as u64, "the log tells how many");
         assert!(stuck.worker.is_spent().await);
         stuck
     }
 
+    /// Appends a delivery whose id equals its order's key.
     async fn append(&self, source: &str, entity: &str) {
         let incoming = self.world.incoming_from(source, entity, entity);
         self.world.inbox().append(&incoming).await.expect("it is appended");
@@ -72,10 +74,10 @@ async fn delivery_without_free_thread_counts_no_attempt() {
     for entity in &good {
         stuck.append("test", entity).await;
     }
-    // Processes the deliveries more often than their source allows attempts.
+    // The source `test` allows three attempts.
     for _ in 0..4 {
         stuck.process(&good).await;
-        assert_eq!(stuck.world.messages.len(), good.len(), "one for each");
+        assert_eq!(stuck.world.messages.len(), good.len(), "each order has a fresh wake-up");
     }
     for entity in &good {
         let state = stuck.world.state(entity).await;
@@ -90,6 +92,7 @@ async fn delivery_without_free_thread_counts_no_attempt() {
 async fn worker_resumes_when_lost_threads_return() {
     let stuck = StuckWorker::spent().await;
     stuck.gate.open();
+    // Each look waits for the threads for a while.
     while stuck.worker.is_spent().await {}
     let good = ["good/1".to_owned()];
     stuck.append("test", &good[0]).await;

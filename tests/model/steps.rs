@@ -67,12 +67,12 @@ impl StateBuilder<'_> {
             }
             plan::Step::ReadPage => WorkerStep::ReadPage,
             plan::Step::AwaitGap => WorkerStep::Gap,
-            plan::Step::Start { is_recorded, group } => {
+            plan::Step::Start { must_record, group } => {
                 worker.draining_mut().group = *group;
                 if group.is_several() {
                     self.model.reach(Reached::Group);
                 }
-                if *is_recorded { WorkerStep::RecordStart } else { WorkerStep::Start }
+                if *must_record { WorkerStep::RecordStart } else { WorkerStep::Start }
             }
             plan::Step::Settle(settlement) => return self.settle(worker, *settlement, false, ran),
             plan::Step::Apply => return self.settle(worker, Settlement::Applied, false, ran),

@@ -2,11 +2,12 @@
 
 pub(super) const LONGEST: usize = 200;
 
-/// Returns the beginning of `text` on one line, at most [`LONGEST`] bytes, without invisible
-/// characters.
+/// Returns the beginning of `text` on one line, at most [`LONGEST`] bytes. Removes invisible
+/// characters, and collapses white space.
 pub(super) fn excerpt(text: &str) -> String {
-    let visible = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
-    let text: String = text.chars().filter(|c| !is_invisible(*c)).map(visible).collect();
+    // U+FFFD stands for bytes that were not UTF-8.
+    let or_space = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
+    let text: String = text.chars().filter(|c| !is_invisible(*c)).map(or_space).collect();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     if words.len() <= LONGEST {
         return words;

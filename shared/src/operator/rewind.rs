@@ -19,11 +19,12 @@ use crate::{
     time::Timestamp,
 };
 
+/// The deliveries that a rewind covers, or that its end leaves settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rewinding {
     pub from: Sequence,
     pub through: Sequence,
-    /// The number of applied deliveries from `from` to `through`. Only these run again.
+    /// The number of applied deliveries from `from` to `through`. A rewind runs only these again.
     pub applied: usize,
 }
 
@@ -35,7 +36,7 @@ pub enum RewindOutcome {
     /// Nothing was changed, because a delivery or receipt has expired. Contains the first sequence
     /// from which a rewind is possible.
     Expired(Option<Sequence>),
-    /// Nothing was changed, because no delivery would run again.
+    /// Nothing was changed: there is no applied delivery to run again, or no rewind to end.
     Nothing,
 }
 
@@ -55,7 +56,7 @@ impl RewindOutcome {
 impl Operator {
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
-        Ok(match self.back_to(entity, &state, from).await? {
+        Ok(match self.plan_rewind(entity, &state, from).await? {
             Ok((rewinding, _)) => RewindOutcome::Done(rewinding),
             Err(rewound) => rewound,
         })
@@ -83,7 +84,7 @@ impl Operator {
         let token = guard.lease().token();
         let prepared = guard.hold(async {
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
-            let (rewinding, since) = match self.back_to(entity, &state, from).await? {
+            let (rewinding, since) = match self.plan_rewind(entity, &state, from).await? {
                 Ok(back) => back,
                 Err(rewound) => return Ok(Err(rewound)),
             };
@@ -91,7 +92,7 @@ impl Operator {
             for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
                 self.spill(entity, receipt).await?;
             }
-            self.rename_front(entity, &state, token).await?;
+            self.renew_run_before(entity, &state, token).await?;
             self.wake_later(entity).await?;
             Ok(Ok((state, rewinding, since)))
         });
@@ -100,8 +101,8 @@ impl Operator {
                 guard.rewind(&state, from, since).await?;
                 Ok(RewindOutcome::Done(rewinding))
             }
-            Ok(Err(rewound)) => self.nothing_done(guard, Ok(rewound)).await,
-            Err(error) => self.nothing_done(guard, Err(error)).await,
+            Ok(Err(rewound)) => self.release_and_return(guard, Ok(rewound)).await,
+            Err(error) => self.release_and_return(guard, Err(error)).await,
         }
     }
 
@@ -110,7 +111,7 @@ impl Operator {
     ///
     /// The handler may already have had an effect with the old token. After this rewind the
     /// delivery runs once more, and receivers tell the two runs apart by the new token.
-    async fn rename_front(
+    async fn renew_run_before(
         &self,
         entity: &EntityKey,
         state: &EntityState,
@@ -125,14 +126,14 @@ impl Operator {
         }
     }
 
-    async fn nothing_done<T>(&self, guard: Guard, result: Result<T, OperatorError>) -> Result<T, OperatorError> {
+    async fn release_and_return<T>(&self, guard: Guard, result: Result<T, OperatorError>) -> Result<T, OperatorError> {
         guard.release().await?;
         result
     }
 
     /// Returns the deliveries that a rewind to `from` covers, and the time at which the oldest of
     /// them was appended. If the rewind is impossible, returns the reason.
-    async fn back_to(
+    async fn plan_rewind(
         &self,
         entity: &EntityKey,
         state: &EntityState,
@@ -199,8 +200,8 @@ impl Operator {
                 }
                 Ok(RewindOutcome::Done(rewinding))
             }
-            Ok(None) => self.nothing_done(guard, Ok(RewindOutcome::Nothing)).await,
-            Err(error) => self.nothing_done(guard, Err(error)).await,
+            Ok(None) => self.release_and_return(guard, Ok(RewindOutcome::Nothing)).await,
+            Err(error) => self.release_and_return(guard, Err(error)).await,
         }
     }
 
@@ -244,14 +245,14 @@ pub fn as_before(
     for (place, stands) in (first.0..).map(Sequence).zip(page.items()) {
         let delivery = stands.delivery();
         let known = delivery.and_then(|delivery| known(delivery, state, page));
-        let (receipt, was_here) = match (delivery, known) {
+        let (receipt, was_settled) = match (delivery, known) {
             (Some(_), None) => break,
             (_, Some(receipt)) if receipt.sequence == place => (receipt.clone(), true),
             (_, known) => (not_run(place, delivery, known.is_some()), false),
         };
         applied += usize::from(receipt.settlement == Settlement::Applied);
         recent = recent.with(Receipt { token, ..receipt }, memory.retention);
-        if was_here {
+        if was_settled {
             // Repeats that were never settled may follow; they do not belong to the rewind.
             decided = Some((recent.clone(), delivery.map(Delivery::appended_at)));
         }

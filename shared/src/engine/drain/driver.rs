@@ -11,7 +11,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures_util::future::join;
 
-use self::fail::FailedRun;
+use self::fail::UnsettledStart;
 use super::{
     DrainError, DrainSettings, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
     pace::Pace,
@@ -183,16 +183,16 @@ impl<'a> Driver<'a> {
             Step::Block(reason) => self.block(reason).await,
             Step::HandOver(delay, reason) => self.hand_over(delay, reason).await,
             Step::AwaitGap => self.await_gap().await,
-            Step::Start { is_recorded, group } => self.start(is_recorded, group).await,
+            Step::Start { must_record, group } => self.start(must_record, group).await,
             Step::Settle(settlement) => self.settle(settlement, &run, Retries::default()).await,
             Step::Apply => self.settle(Settlement::Applied, &run, Retries::default()).await,
             Step::Commit(writes) => self.commit(run, writes).await,
             Step::Park { attempts, error, carried } => self.park(attempts, &error, carried).await,
             Step::Retry { attempts, retries, one_by_one, wait, error, .. } => {
-                self.retry(&FailedRun { attempts, retries, one_by_one, error }, wait, &run).await
+                self.retry(&UnsettledStart { attempts, retries, one_by_one, error }, wait, &run).await
             }
             Step::GiveUp(attempts, retries, error) => {
-                self.give_up(&FailedRun { attempts, retries, one_by_one: None, error }).await
+                self.give_up(&UnsettledStart { attempts, retries, one_by_one: None, error }).await
             }
             Step::Wait(wait) => {
                 let wait = self.drainer.store.env().sleep(wait);

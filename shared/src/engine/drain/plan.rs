@@ -320,7 +320,7 @@ impl Drain {
         if moment.is_spent {
             return Step::HandOver(HANDOVER_DELAY, RequeueReason::NoThread);
         }
-        Step::Start { is_recorded: state.is_suspect(), group: self.group(head, source) }
+        Step::Start { must_record: state.is_suspect(), group: self.group(head, source) }
     }
 
     /// Returns the step for the next sequence, which was not filled in time.

@@ -16,7 +16,7 @@ pub fn tables(stack: Option<&Stack>, sources: &Sources) -> Vec<CheckFinding> {
             named.entry(table).or_default().push(source.name.as_str());
         }
     }
-    // Every finding gives the same advice, which fixes all of them.
+    // Each missing permission gets the same advice, which grants all of them.
     let all = stack.map(|stack| all(stack, named.keys().copied())).unwrap_or_default();
     named.iter().map(|(table, sources)| one(stack, table, &sources.join(", "), &all)).collect()
 }

@@ -19,7 +19,7 @@ pub async fn functions(services: &Services, stack: Option<&Stack>, sources: &Sou
             named.entry(function.to_string()).or_insert((function, Vec::new())).1.push(source.name.as_str());
         }
     }
-    // Every finding gives the same advice, which fixes all of them.
+    // Each missing permission gets the same advice, which grants all of them.
     let all = stack.map(|stack| all(stack, named.values().map(|(function, _)| *function))).unwrap_or_default();
     let mut findings = Vec::new();
     for (shown, (function, sources)) in named {

@@ -33,7 +33,7 @@ use crate::{
 /// A breaker that opens reports the destination sooner.
 const REPORTED_AFTER: Duration = Duration::from_secs(60);
 
-pub(super) struct FailedRun {
+pub(super) struct UnsettledStart {
     pub(super) attempts: u32,
     pub(super) retries: Retries,
     pub(super) one_by_one: Option<Sequence>,
@@ -41,15 +41,12 @@ pub(super) struct FailedRun {
 }
 
 impl Driver<'_> {
-    /// Sends the wake-up for the next attempt, then records the failure and ends the lease.
-    ///
-    /// The wake-up gets at least [`HANDOVER_DELAY`], which is SQS's shortest delay: without a delay, it would overtake
-    /// the write.
+    /// Sends the wake-up for the next start, then records the wait and ends the lease.
     ///
     /// The parameter `run` has no deliveries if a breaker refused the start.
     pub(super) async fn retry(
         &mut self,
-        failure: &FailedRun,
+        failure: &UnsettledStart,
         wait: Duration,
         run: &HandlerRun,
     ) -> Result<Flow, DrainError> {
@@ -78,11 +75,11 @@ impl Driver<'_> {
         Ok(Flow::Break(()))
     }
 
-    /// Returns the outage whose end also ends the wait until `retry_at`, and the time until the order's first look at
+    /// Returns the outage that the delivery waits for until `retry_at`, and the delay of the wake-up that first looks at
     /// it. `None` if the delivery does not wait for a destination that is down.
     fn outage_wait(
         &self,
-        failure: &FailedRun,
+        failure: &UnsettledStart,
         is_refused: bool,
         retry_at: Timestamp,
     ) -> Option<(OutageWait, Duration)> {
@@ -98,14 +95,14 @@ impl Driver<'_> {
         Some((OutageWait { destination: source.destination().id.clone(), until: retry_at, is_counted }, look))
     }
 
-    pub(super) async fn give_up(&mut self, failure: &FailedRun) -> Result<Flow, DrainError> {
+    pub(super) async fn give_up(&mut self, failure: &UnsettledStart) -> Result<Flow, DrainError> {
         self.fail(failure, None).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(&mut self, failure: &FailedRun, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
+    async fn fail(&mut self, failure: &UnsettledStart, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
         let state = self.drain.state();
-        let FailedRun { attempts, retries, one_by_one, error } = failure;
+        let UnsettledStart { attempts, retries, one_by_one, error } = failure;
         let fail = Fail {
             lease: self.renewer.lease(),
             sequence: state.next(),

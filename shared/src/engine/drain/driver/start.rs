@@ -33,7 +33,7 @@ enum GroupMembers {
 }
 
 impl<'a> Driver<'a> {
-    pub(super) async fn start(&mut self, is_recorded: bool, group: DeliveryGroup) -> Result<Flow, DrainError> {
+    pub(super) async fn start(&mut self, must_record: bool, group: DeliveryGroup) -> Result<Flow, DrainError> {
         let follows = |step| Ok(Flow::Continue(Some(PlannedStep::new(step))));
         let Some(SourceLookup::Source(source)) = self.source.clone() else {
             return follows(Step::HandOver(HANDOVER_DELAY, RequeueReason::UnknownSource));
@@ -43,14 +43,14 @@ impl<'a> Driver<'a> {
             GroupMembers::Corrupt(error) => return follows(park(self.drain.state().attempts, error.to_string())),
         };
         self.describe(group, &mut deliveries);
-        if is_recorded || !self.drainer.handler.runs_elsewhere(&source.handler) {
+        if must_record || !self.drainer.handler.runs_elsewhere(&source.handler) {
             self.renewer.hold(self.in_flight.first_extension()).await?;
         }
         let ticket = match self.admit(&source).await? {
             Ok(ticket) => ticket,
             Err(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
         };
-        if is_recorded {
+        if must_record {
             self.mark_start(self.drain.state().next()).await?;
         }
         let token = self.renewer.lease().token();

@@ -27,7 +27,7 @@ pub enum Step {
     Start {
         /// Set if the start must be recorded before the handler runs, because an earlier lease
         /// holder vanished with this delivery.
-        is_recorded: bool,
+        must_record: bool,
         group: DeliveryGroup,
     },
     /// Settle the item in front with this outcome, without starting a handler.

@@ -28,7 +28,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-const STARTED: Step = Step::Start { is_recorded: false, group: DeliveryGroup::ONE };
+const STARTED: Step = Step::Start { must_record: false, group: DeliveryGroup::ONE };
 const SECOND: Duration = Duration::from_secs(1);
 const MOMENT: Moment = Moment {
     now: NOW,
@@ -256,7 +256,7 @@ fn start_of_suspect_is_isolated_and_recorded() {
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
     assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation(3));
     let enough = 10 * SECOND + MARK_TIMEOUT + MARGIN;
-    assert_eq!(alone(enough), Step::Start { is_recorded: true, group: DeliveryGroup::ONE });
+    assert_eq!(alone(enough), Step::Start { must_record: true, group: DeliveryGroup::ONE });
     let short = enough - Duration::from_millis(1);
     assert_eq!(alone(short), Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime));
 }
@@ -429,8 +429,8 @@ proptest! {
         let step = next(&drain, moment);
         let is_free = retry == 0 && yields == 0 && !handover && !blocked && !holds && suspect < VANISHED_BEFORE_START;
         match step {
-            Step::Start { is_recorded, group } => {
-                prop_assert_eq!((is_recorded, group), (suspect > 0, DeliveryGroup::ONE));
+            Step::Start { must_record, group } => {
+                prop_assert_eq!((must_record, group), (suspect > 0, DeliveryGroup::ONE));
                 prop_assert!(is_free && !is_spent && waiting > 0 && read > 0);
                 prop_assert!(suspect == 0 || is_alone);
                 prop_assert!(moment.left >= 10 * SECOND + MARGIN);

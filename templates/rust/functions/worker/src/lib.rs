@@ -3,7 +3,7 @@
 
 use webhook_serializer::{Age, Context, Delivery, Handler, HandlerError, Key, Outcome, Row, Write, worker};
 
-/// Logs each order's newest total, and keeps it in a table if it has one.
+/// Logs each order's newest total, and stores it in `table`, if that is set.
 #[derive(Debug)]
 pub struct Totals {
     /// A DynamoDB table whose key is the attribute `order`.
@@ -13,18 +13,18 @@ pub struct Totals {
 impl Handler for Totals {
     async fn handle(&self, delivery: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
         println!("{} {} under token {}", delivery.entity(), delivery.topic(), context.token());
-        // Providers do not keep the order in which things happened.
+        // Providers may deliver events out of order.
         if delivery.age() == Age::Older {
             return Ok(Outcome::Done);
         }
         let body: serde_json::Value = delivery.json()?;
-        // Shopify's name for it, and WooCommerce's. Refunds, parcels and payments have none.
+        // Shopify sends `total_price`, WooCommerce `total`. Refunds, parcels and payments have neither.
         let Some(total) = body["total_price"].as_str().or(body["total"].as_str()) else {
             return Ok(Outcome::Done);
         };
         println!("{} costs {total}", delivery.entity());
         let Some(table) = &self.table else { return Ok(Outcome::Done) };
-        // Lands in the transaction that settles the delivery: exactly once.
+        // This write lands exactly once, in the transaction that settles the delivery.
         let key = Key::named(table.as_str(), "order", delivery.entity().as_str());
         Ok(Outcome::commit([Write::put(key, Row::new().with("total", total).with("topic", delivery.topic()))]))
     }
