@@ -158,7 +158,7 @@ async fn row_of_a_newer_format_is_never_changed() {
     let work = async |_| Ok::<_, Infallible>(());
     assert!(world.leases("a script").run(&entity, Terms::default(), work).await.is_err());
     assert_eq!(world.memory.rows(&TableName::Entities), before);
-    assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(3_u32)));
+    assert_eq!(world.memory.rows(&TableName::Entities)[0].get(a::VERSION), Some(&Value::from(version)));
 }
 
 /// Recording the start takes time too. Configurations that leave no time for it are refused.
