@@ -52,7 +52,7 @@ pub enum Refusal {
     Credentials(String),
     #[error("{0} throttles this account; run this again in a few seconds")]
     Throttled(&'static str),
-    /// The service gave no answer, or its answer could not be read.
+    /// The service gave no answer, its answer could not be read, or what it began did not end well.
     #[error("{0}")]
     Silent(String),
     #[error("{code}{}{message}", if message.is_empty() { "" } else { ": " })]

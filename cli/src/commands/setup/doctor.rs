@@ -128,11 +128,11 @@ impl Doctor {
 
     async fn of_parts(&self, deployment: &Deployment, report: &mut DoctorReport) {
         let parts = store::StoreParts::of(deployment);
-        report.report(parts.tables_are_well().await);
+        report.report(parts.check_tables().await);
         let stack = deployment.stack.as_ref();
         let worker = stack.and_then(|stack| stack.number("WorkerTimeout"));
         let dead_letters = stack.and_then(|stack| stack.outputs.get("DeadLetterQueueUrl")).map(String::as_str);
-        report.report(parts.queue_is_well(worker, dead_letters).await);
+        report.report(parts.check_queue(worker, dead_letters).await);
         if !deployment.is_local() {
             report.report(parts.permissions().await);
         }

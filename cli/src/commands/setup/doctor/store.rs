@@ -24,10 +24,13 @@ use crate::commands::target::Deployment;
 const NOBODY: &str = "serializer-doctor/nobody";
 const NEVER: &str = "attribute_exists(entity) AND attribute_not_exists(entity)";
 
-/// The key attributes of the orders' table. In both tables, the partition key comes first, and all key attributes have
-/// type S.
-const ENTITIES_KEY: &[&str] = &[a::ENTITY];
-const INBOX_KEY: &[&str] = &[a::ENTITY, a::ITEM];
+struct CheckedTable<'a> {
+    label: &'static str,
+    name: &'a str,
+    /// The key attributes, all of type S. The partition key comes first.
+    key: &'static [&'static str],
+    table: &'static TableName,
+}
 
 pub struct StoreParts<'a> {
     deployment: &'a Deployment,
@@ -43,18 +46,29 @@ impl<'a> StoreParts<'a> {
         Self { deployment, dynamodb, sqs }
     }
 
-    fn tables(&self) -> [(&'static str, &str, &'static [&'static str], &'static TableName); 2] {
+    fn tables(&self) -> [CheckedTable<'_>; 2] {
         let config = &self.deployment.config;
         [
-            ("orders", &config.entities_table, ENTITIES_KEY, &TableName::Entities),
-            ("deliveries", &config.inbox_table, INBOX_KEY, &TableName::Inbox),
+            CheckedTable {
+                label: "orders",
+                name: &config.entities_table,
+                key: &[a::ENTITY],
+                table: &TableName::Entities,
+            },
+            CheckedTable {
+                label: "deliveries",
+                name: &config.inbox_table,
+                key: &[a::ENTITY, a::ITEM],
+                table: &TableName::Inbox,
+            },
         ]
     }
 
-    pub async fn tables_are_well(&self) -> Vec<CheckFinding> {
+    pub async fn check_tables(&self) -> Vec<CheckFinding> {
         let mut findings = Vec::new();
-        for (what, name, key, owner) in self.tables() {
-            let check = format!("table of {what}");
+        for checked in self.tables() {
+            let name = checked.name;
+            let check = format!("table of {}", checked.label);
             let described = self.dynamodb.describe_table().table_name(name).send().await;
             let table = match described.map(|described| described.table) {
                 Ok(Some(table)) => table,
@@ -76,42 +90,48 @@ impl<'a> StoreParts<'a> {
                 ));
                 continue;
             }
-            if let Some(finding) = wrong_key(&check, name, &table, key) {
+            if let Some(finding) = wrong_key(&check, &checked, &table) {
                 findings.push(finding);
                 continue;
             }
-            findings.push(match self.dynamodb.describe_time_to_live().table_name(name).send().await {
-                Err(error) => refused(&check, "dynamodb:DescribeTimeToLive", &error),
-                Ok(told) => {
-                    let told = told.time_to_live_description;
-                    let is_on = told.as_ref().is_some_and(|told| {
-                        let status = told.time_to_live_status();
-                        told.attribute_name() == Some("purge_at")
-                            && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
-                    });
-                    match is_on || self.deployment.is_local() {
-                        true => CheckFinding::ok(&check, format!("{name} is active")),
-                        false => CheckFinding::wrong(
-                            &check,
-                            format!("{name} is active, but its time to live is off: rows never expire"),
-                            format!("`aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification Enabled=true,AttributeName=purge_at`"),
-                        ),
-                    }
-                }
-            });
-            findings.extend(indexes::of(owner).map(|index| index_is_well(name, &table, index)));
+            findings.push(self.check_expiry(&check, name).await);
+            findings.extend(indexes::of(checked.table).map(|index| check_index(name, &table, index)));
             if !self.deployment.is_local() {
-                findings.push(self.recovery(what, name, table.deletion_protection_enabled == Some(true)).await);
-                findings.extend(self.encryption(what, name, &table));
+                let is_protected = table.deletion_protection_enabled == Some(true);
+                findings.push(self.recovery(checked.label, name, is_protected).await);
+                findings.extend(self.encryption(checked.label, name, &table));
             }
         }
         findings
     }
 
+    async fn check_expiry(&self, check: &str, name: &str) -> CheckFinding {
+        let described = match self.dynamodb.describe_time_to_live().table_name(name).send().await {
+            Ok(described) => described.time_to_live_description,
+            Err(error) => return refused(check, "dynamodb:DescribeTimeToLive", &error),
+        };
+        let is_on = described.is_some_and(|described| {
+            let status = described.time_to_live_status();
+            described.attribute_name() == Some(a::PURGE_AT)
+                && matches!(status, Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling))
+        });
+        if is_on || self.deployment.is_local() {
+            return CheckFinding::ok(check, format!("{name} is active"));
+        }
+        let specification = format!("Enabled=true,AttributeName={}", a::PURGE_AT);
+        CheckFinding::wrong(
+            check,
+            format!("{name} is active, but its time to live is off: rows never expire"),
+            format!(
+                "`aws dynamodb update-time-to-live --table-name {name} --time-to-live-specification {specification}`"
+            ),
+        )
+    }
+
     /// Compares a table's KMS key with the stack's parameter `TableKeyArn`, if the parameter is set. The parameter has
     /// no effect on a table that existed before the stack.
-    fn encryption(&self, what: &str, name: &str, table: &TableDescription) -> Option<CheckFinding> {
-        let check = format!("encryption of {what}");
+    fn encryption(&self, label: &str, name: &str, table: &TableDescription) -> Option<CheckFinding> {
+        let check = format!("encryption of {label}");
         let wanted = self.deployment.stack.as_ref()?.parameters.get("TableKeyArn").filter(|key| !key.is_empty())?;
         let key = table.sse_description().and_then(|told| told.kms_master_key_arn());
         if key == Some(wanted.as_str()) {
@@ -125,13 +145,13 @@ impl<'a> StoreParts<'a> {
 
     /// Checks point-in-time recovery and deletion protection. A restored table has neither setting, and the template
     /// leaves deletion protection to the operator.
-    async fn recovery(&self, what: &str, name: &str, is_protected: bool) -> CheckFinding {
-        let check = format!("recovery of {what}");
-        let told = match self.dynamodb.describe_continuous_backups().table_name(name).send().await {
-            Ok(told) => told.continuous_backups_description,
+    async fn recovery(&self, label: &str, name: &str, is_protected: bool) -> CheckFinding {
+        let check = format!("recovery of {label}");
+        let backups = match self.dynamodb.describe_continuous_backups().table_name(name).send().await {
+            Ok(described) => described.continuous_backups_description,
             Err(error) => return refused(&check, "dynamodb:DescribeContinuousBackups", &error),
         };
-        let recovery = told.and_then(|told| told.point_in_time_recovery_description);
+        let recovery = backups.and_then(|backups| backups.point_in_time_recovery_description);
         let status = recovery.as_ref().and_then(|told| told.point_in_time_recovery_status.as_ref());
         if status != Some(&PointInTimeRecoveryStatus::Enabled) {
             let advice = format!(
@@ -162,21 +182,22 @@ impl<'a> StoreParts<'a> {
     }
 
     /// Checks the queue's visibility timeout and the dead-letter queue. `worker` is the worker's timeout in seconds.
-    pub async fn queue_is_well(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<CheckFinding> {
+    pub async fn check_queue(&self, worker: Option<u64>, dead_letters: Option<&str>) -> Vec<CheckFinding> {
         const CHECK: &str = "queue";
         let attributes = [QueueAttributeName::VisibilityTimeout, QueueAttributeName::ApproximateNumberOfMessages];
         let url = &self.deployment.config.queue_url;
         let asked = self.sqs.get_queue_attributes().queue_url(url).set_attribute_names(Some(attributes.to_vec()));
-        let told = match asked.send().await {
-            Ok(told) => told.attributes.unwrap_or_default(),
+        let attributes = match asked.send().await {
+            Ok(answer) => answer.attributes.unwrap_or_default(),
             Err(error) => return vec![refused(CHECK, "sqs:GetQueueAttributes", &error)],
         };
-        let number = |name: &QueueAttributeName| told.get(name).and_then(|value| value.parse::<u64>().ok());
+        let number = |name: &QueueAttributeName| attributes.get(name).and_then(|value| value.parse::<u64>().ok());
         let waiting = number(&QueueAttributeName::ApproximateNumberOfMessages).unwrap_or(0);
         let queue = match (number(&QueueAttributeName::VisibilityTimeout), worker) {
-            (Some(hidden), Some(worker)) if hidden < worker => CheckFinding::wrong(
+            (Some(visibility), Some(worker)) if visibility < worker => CheckFinding::wrong(
                 CHECK,
-                format!("the visibility timeout of {hidden} s is shorter than a worker's timeout of {worker} s"),
+                format!("the visibility timeout of {visibility} s is shorter than a worker's timeout of {worker} s"),
+                // As in the template: one and a half times the worker's timeout.
                 format!(
                     "`aws sqs set-queue-attributes --queue-url {url} --attributes VisibilityTimeout={}`",
                     worker * 3 / 2
@@ -211,18 +232,19 @@ impl<'a> StoreParts<'a> {
     /// `sqs:SendMessage` is not tested.
     pub async fn permissions(&self) -> Vec<CheckFinding> {
         const CHECK: &str = "permissions";
-        let mut tried = 0;
+        let mut granted = 0;
         let mut findings = Vec::new();
-        for (_, table, key, owner) in self.tables() {
-            let answers = self.try_all(table, key.len() == 2).await.into_iter();
-            let mut answers: Vec<_> = answers.map(|(action, answer)| (action, table.to_owned(), answer)).collect();
-            for index in indexes::of(owner) {
-                let scan = self.dynamodb.scan().table_name(table).index_name(index.name()).limit(1).send().await;
-                answers.push(("Scan", format!("{table}/index/{}", index.name()), answered(&scan)));
+        for checked in self.tables() {
+            let name = checked.name;
+            let answers = self.try_all(&checked).await.into_iter();
+            let mut answers: Vec<_> = answers.map(|(action, answer)| (action, name.to_owned(), answer)).collect();
+            for index in indexes::of(checked.table) {
+                let scan = self.dynamodb.scan().table_name(name).index_name(index.name()).limit(1).send().await;
+                answers.push(("Scan", format!("{name}/index/{}", index.name()), answered(&scan)));
             }
             for (action, on, answer) in answers {
                 match answer {
-                    StoreAnswer::Allowed => tried += 1,
+                    StoreAnswer::Allowed => granted += 1,
                     StoreAnswer::Denied => findings.push(CheckFinding::wrong(
                         CHECK,
                         format!("dynamodb:{action} on {on} is missing"),
@@ -238,20 +260,19 @@ impl<'a> StoreParts<'a> {
             }
         }
         if findings.is_empty() {
-            findings.push(CheckFinding::ok(CHECK, format!("all {tried} permissions on the tables are granted")));
+            findings.push(CheckFinding::ok(CHECK, format!("all {granted} permissions on the tables are granted")));
         }
         findings.push(CheckFinding::not_made(CHECK, "sqs:SendMessage was not tried, because it would wake a worker"));
         findings
     }
 
-    async fn try_all(&self, table: &str, has_items: bool) -> Vec<(&'static str, StoreAnswer)> {
+    async fn try_all(&self, checked: &CheckedTable<'_>) -> Vec<(&'static str, StoreAnswer)> {
+        let table = checked.name;
         let db = &self.dynamodb;
         let text = |text: &str| AttributeValue::S(text.to_owned());
-        let mut key = vec![("entity".to_owned(), text(NOBODY))];
-        if has_items {
-            key.push(("item".to_owned(), text("nothing")));
-        }
-        let key: std::collections::HashMap<_, _> = key.into_iter().collect();
+        let values = [NOBODY, "nothing"].map(text);
+        let key: std::collections::HashMap<_, _> =
+            checked.key.iter().map(|name| (*name).to_owned()).zip(values).collect();
         let many = KeysAndAttributes::builder().keys(key.clone()).build();
         let batch = async {
             match many {
@@ -288,8 +309,8 @@ impl<'a> StoreParts<'a> {
     }
 }
 
-/// Checks that a table has an index, and that the index is filled. Commands read the whole table without it.
-fn index_is_well(table: &str, described: &TableDescription, index: Index) -> CheckFinding {
+/// Checks that a table has an index, and that the index is filled.
+fn check_index(table: &str, described: &TableDescription, index: Index) -> CheckFinding {
     let check = format!("index {}", index.name());
     let found = described.global_secondary_indexes().iter().find(|found| found.index_name() == Some(index.name()));
     let Some(found) = found else {
@@ -324,8 +345,9 @@ fn index_is_well(table: &str, described: &TableDescription, index: Index) -> Che
     }
 }
 
-/// Returns the finding for a table whose key is not `wanted`. The key of an existing table cannot be changed.
-fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str]) -> Option<CheckFinding> {
+/// Returns the finding for a table with another key than the functions need. The key of an existing table cannot be changed.
+fn wrong_key(check: &str, checked: &CheckedTable<'_>, table: &TableDescription) -> Option<CheckFinding> {
+    let name = checked.name;
     let types = |name: &str| {
         let defined = table.attribute_definitions().iter().find(|defined| defined.attribute_name() == name);
         defined.map_or("?", |defined| defined.attribute_type().as_str())
@@ -333,7 +355,7 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
     let schema = table.key_schema().iter();
     let found: Vec<_> =
         schema.map(|key| (key.attribute_name(), key.key_type().as_str(), types(key.attribute_name()))).collect();
-    let wanted: Vec<_> = wanted.iter().zip(["HASH", "RANGE"]).map(|(name, kind)| (*name, kind, "S")).collect();
+    let wanted: Vec<_> = checked.key.iter().zip(["HASH", "RANGE"]).map(|(name, kind)| (*name, kind, "S")).collect();
     if found == wanted {
         return None;
     }
@@ -342,7 +364,7 @@ fn wrong_key(check: &str, name: &str, table: &TableDescription, wanted: &[&str])
         if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
     };
     let options = |each: fn(&(&str, &str, &str)) -> String| wanted.iter().map(each).collect::<Vec<_>>().join(" ");
-    let suffix = if wanted.len() == 2 { "inbox" } else { "entities" };
+    let suffix = if *checked.table == TableName::Inbox { "inbox" } else { "entities" };
     let advice = format!(
         "a table's key cannot be changed. Make another pair of tables and deploy with its prefix, Tables=PREFIX: `aws \
          dynamodb create-table --table-name PREFIX-{suffix} --billing-mode PAY_PER_REQUEST --attribute-definitions {} \
@@ -365,7 +387,8 @@ fn used_for(action: &str) -> &'static str {
         "Scan" => "status, list and audit",
         "UpdateItem" => "resume, redrive and lease",
         "PutItem" => "redrive and resume",
-        _ => "redrive, discard and erase",
+        "DeleteItem" => "redrive, discard and erase",
+        _ => unreachable!("`try_all` tries these"),
     }
 }
 
@@ -385,10 +408,15 @@ where
     let Err(error) = result else { return StoreAnswer::Allowed };
     match error.as_service_error().and_then(ProvideErrorMetadata::code) {
         Some("ConditionalCheckFailedException") => StoreAnswer::Allowed,
-        Some("AccessDeniedException") => StoreAnswer::Denied,
+        Some(code) if is_denied(code) => StoreAnswer::Denied,
         Some(code) => StoreAnswer::Unknown(code.to_owned()),
         None => StoreAnswer::Unknown(DisplayErrorContext(error).to_string()),
     }
+}
+
+/// Returns whether an error's code says that the caller lacks a permission.
+fn is_denied(code: &str) -> bool {
+    matches!(code, "AccessDeniedException" | "AccessDenied")
 }
 
 /// Returns whether an error's code says that a queue does not exist.
@@ -403,7 +431,7 @@ where
 {
     let (code, message) = error.as_service_error().map_or((None, None), |error| (error.code(), error.message()));
     match code {
-        Some(code) if code.starts_with("AccessDenied") => {
+        Some(code) if is_denied(code) => {
             let message = message.unwrap_or_default().to_owned();
             CheckFinding::refused(check, &Refusal::Denied { needed: needed.to_owned(), message })
         }

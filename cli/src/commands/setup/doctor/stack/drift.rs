@@ -10,26 +10,27 @@ use webhook_serializer::time::Env;
 
 use super::{super::finding::CheckFinding, PUT_BACK};
 
-const DETECTION: Duration = Duration::from_secs(300);
-const BETWEEN: Duration = Duration::from_secs(5);
+const DETECTION_TIMEOUT: Duration = Duration::from_secs(300);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Checks whether the stack's resources were changed by hand. If `detect` is false, the check reports the result of the
 /// last drift detection.
 pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) -> CheckFinding {
     const CHECK: &str = "drift";
-    let (mut status, mut at) = stack.drift.clone();
+    let (mut status, checked_at) = stack.drift.clone();
+    let mut when = "at CloudFormation's last comparison".to_owned();
+    when.extend(checked_at.map(|at| format!(", {at}")));
     if detect {
-        match detected(services, stack, env).await {
-            Ok(found) => (status, at) = (found, Some("now".to_owned())),
+        match run_detection(services, stack, env).await {
+            Ok(found) => status = found,
             Err(refusal) => return CheckFinding::refused(CHECK, &refusal),
         }
+        when = "now".to_owned();
     }
-    let at = at.unwrap_or_else(|| "at an unknown time".to_owned());
-    let when = if at == "now" { at } else { format!("at CloudFormation's last comparison, {at}") };
     match status.as_str() {
         "IN_SYNC" => CheckFinding::ok(CHECK, format!("as deployed, {when}")),
         "DRIFTED" => {
-            let changed = match changed(services, stack).await {
+            let changed = match changed_resources(services, stack).await {
                 Ok(changed) => changed.join(", "),
                 Err(refusal) => format!("the changed resources are unknown: {refusal}"),
             };
@@ -44,7 +45,7 @@ pub async fn drift(services: &Services, stack: &Stack, detect: bool, env: &Env) 
     }
 }
 
-async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<String, Refusal> {
+async fn run_detection(services: &Services, stack: &Stack, env: &Env) -> Result<String, Refusal> {
     let name = ("StackName", stack.name.as_str());
     let begun = services.query(Service::CLOUDFORMATION, VERSION, "DetectStackDrift", &[name]).await?;
     let id = begun.what.text(&["DetectStackDriftResult", "StackDriftDetectionId"]).to_owned();
@@ -52,24 +53,24 @@ async fn detected(services: &Services, stack: &Stack, env: &Env) -> Result<Strin
     let action = "DescribeStackDriftDetectionStatus";
     loop {
         let field = [("StackDriftDetectionId", id.as_str())];
-        let told = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;
-        let told = |name: &str| told.text(&["DescribeStackDriftDetectionStatusResult", name]).to_owned();
-        match told("DetectionStatus").as_str() {
-            "DETECTION_COMPLETE" => return Ok(told("StackDriftStatus")),
-            "DETECTION_IN_PROGRESS" if env.monotonic().saturating_sub(began) < DETECTION => {
-                env.sleep(BETWEEN).await;
+        let answer = services.query(Service::CLOUDFORMATION, VERSION, action, &field).await?.what;
+        let text = |name: &str| answer.text(&["DescribeStackDriftDetectionStatusResult", name]).to_owned();
+        match text("DetectionStatus").as_str() {
+            "DETECTION_COMPLETE" => return Ok(text("StackDriftStatus")),
+            "DETECTION_IN_PROGRESS" if env.monotonic().saturating_sub(began) < DETECTION_TIMEOUT => {
+                env.sleep(POLL_INTERVAL).await;
             }
             "DETECTION_IN_PROGRESS" => {
                 return Err(Refusal::Silent(
                     "the detection takes more than 5 min; run this again later, without --detect-drift".into(),
                 ));
             }
-            _ => return Err(Refusal::Silent(told("DetectionStatusReason"))),
+            _ => return Err(Refusal::Silent(text("DetectionStatusReason"))),
         }
     }
 }
 
-async fn changed(services: &Services, stack: &Stack) -> Result<Vec<String>, Refusal> {
+async fn changed_resources(services: &Services, stack: &Stack) -> Result<Vec<String>, Refusal> {
     let fields = [
         ("StackName", stack.name.as_str()),
         ("StackResourceDriftStatusFilters.member.1", "MODIFIED"),
