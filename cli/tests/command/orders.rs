@@ -199,7 +199,7 @@ fn send_skips_files_that_are_no_webhooks() {
     let skipped: Vec<bool> = complained(&sent).lines().map(|line| line.contains(": skipped; ")).collect();
     assert_eq!(skipped, [true, true]);
     let none = local.send(&["schedule.json"]);
-    assert!(!none.status.success() && complained(&none).contains("none of these files is a webhook"), "{none:?}");
+    assert!(!none.status.success() && complained(&none).contains("none of these files is an event"), "{none:?}");
 }
 
 #[test]

@@ -64,7 +64,9 @@ impl History {
                 history.mistakes.push(Mistake::TokenWentBack(after.sequence));
             }
             let clocks = std::time::Duration::from_secs(1);
-            let is_next_start = after.token != before.token;
+            // After a rewind that was ended early, a delivery that ran again is followed by receipts of
+            // earlier runs, which were settled before it.
+            let is_next_start = after.token != before.token && after.settled_at >= before.settled_at;
             if is_next_start && after.started_at().is_some_and(|started| started + clocks < before.settled_at) {
                 history.mistakes.push(Mistake::Overlap(after.sequence));
             }
@@ -122,6 +124,18 @@ mod tests {
         assert_eq!(history, History { receipts: 4, ..History::default() });
         let early = History::of(vec![of_group(1), of_group(2), receipt(3, 6, 3000, 9000)]);
         assert_eq!(early.mistakes, [Mistake::Overlap(Sequence(3))]);
+    }
+
+    /// The first delivery ran again, at 20 s. The end of the rewind settled the others as they were.
+    #[test]
+    fn rewind_ended_early_counts_as_no_overlap() {
+        let history = History::of(vec![
+            receipt(1, 10, 19_000, 20_000),
+            receipt(2, 12, 1000, 2000),
+            receipt(3, 12, 3000, 4000),
+            receipt(4, 13, 25_000, 26_000),
+        ]);
+        assert_eq!(history, History { receipts: 4, ..History::default() });
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Send {
         if not_verified {
             output::complain(self.other_secrets());
         }
-        ensure!(sent > 0, "none of these files is a webhook or an SQS event; events/ has samples");
+        ensure!(sent > 0, "nothing was sent: none of these files is an event for these sources; events/ has samples");
         Ok(if all_accepted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
