@@ -32,7 +32,7 @@ pub fn routes(event: &str, sources: &Sources, now: Timestamp) -> Result<Vec<Rout
     if let Some(messages) = request.messages() {
         return routes_of_messages(messages, sources, now);
     }
-    let name = request.source().context("its path is not /webhooks/{source}")?;
+    let name = request.source().with_context(|| explain_no_source(event))?;
     let body = request.bytes().context("`isBase64Encoded` is true, but the body is not base64")?;
     let headers = request.headers();
     let webhook = Request { headers: &headers, body: &body };
@@ -41,6 +41,15 @@ pub fn routes(event: &str, sources: &Sources, now: Timestamp) -> Result<Vec<Rout
         None => sources.doors().collect(),
     };
     Ok(doors.into_iter().flat_map(|source| routes_from(source, sources, source.receive(webhook, now), now)).collect())
+}
+
+fn explain_no_source(event: &str) -> &'static str {
+    match serde_json::from_str::<serde_json::Value>(event) {
+        Ok(event) if event.get("Records").is_some() => {
+            "an SQS event has at least one record, and each has `messageId`, `eventSourceARN` and `body`"
+        }
+        _ => "its path is not /webhooks/{source}",
+    }
 }
 
 fn routes_of_messages(messages: &[QueueRecord], sources: &Sources, now: Timestamp) -> Result<Vec<Route>> {
@@ -211,5 +220,15 @@ mod tests {
             }
         }
         assert_eq!(routed.len(), 5, "{routed:?}");
+    }
+
+    #[test]
+    fn event_without_records_of_a_queue_is_explained() {
+        for records in ["[]", r#"[{"messageId": "1"}]"#, r#"[{"eventSourceARN": "arn:aws:sqs:eu-central-1:1:orders"}]"#]
+        {
+            let event = format!(r#"{{"Records": {records}}}"#);
+            let error = super::routes(&event, &Sources::default(), Timestamp::from_secs(1)).unwrap_err();
+            assert!(error.to_string().contains("each has `messageId`"), "{records}: {error}");
+        }
     }
 }
