@@ -61,7 +61,7 @@ pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
-pub use source_queues::local_queue_url;
+pub use source_queues::{INGEST_TIMEOUT, SOURCE_VISIBILITY, local_queue_url};
 use source_queues::{IngestFunction, SourceQueues};
 
 /// The timeout of workers and schedulers. It is the template's default for a worker; the template's scheduler has 300

@@ -46,7 +46,7 @@ use crate::{
         inbox::{Unblock, Unblocked, Void},
         keys::{delivery_range, inbox_range, is_parked, parked_range, parked_row, receipt_range},
         maintain::{ExpireAgain, MarkRedrive, Reason, RedriveMarked, Remove},
-        receipt::{Receipt, Settlement, Spilled},
+        receipt::{Receipt, Settlement, Spilled, keep_latest},
         state::{BlockReason, EntityState},
         table::{InvalidKind, Key, Row, TableName},
     },
@@ -244,7 +244,7 @@ impl Operator {
     }
 
     pub async fn receipts(&self, entity: &EntityKey) -> Result<Vec<Receipt>, OperatorError> {
-        // Read the entity's row first. A receipt that leaves the row later is already in a page or a row of its own.
+        // Read the entity's row first. A receipt that leaves the row later was copied elsewhere before.
         let state = self.store.entity(entity, PATIENCE).await?;
         let mut receipts: BTreeMap<Sequence, Receipt> = BTreeMap::new();
         let spilled = state.as_ref().map_or(Spilled::ANYWHERE, |state| state.spilled);
@@ -259,10 +259,7 @@ impl Operator {
         }
         if spilled.pages {
             for receipt in read_paged(&self.store, entity).await?.iter() {
-                let known = receipts.entry(receipt.sequence).or_insert_with(|| receipt.clone());
-                if known.token < receipt.token {
-                    known.clone_from(receipt);
-                }
+                keep_latest(&mut receipts, receipt.sequence, receipt);
             }
         }
         let recent = state.iter().flat_map(|state| state.recent.iter());

@@ -104,8 +104,8 @@ async fn delivery_cost_is_independent_of_the_backlog() {
         let large = large as f64 / 10_000.0;
         assert!(large <= 1.06 * small, "{what} for each delivery: {small} of 5,000 and {large} of 10,000");
     }
-    // A claim, a put and a settle for each delivery, and one acquire. Once the entity has its most pages, each further
-    // receipt that leaves the row has a row of its own.
+    // A claim, a put and a settle for each delivery, and one acquire. Once the entity has its most pages, further
+    // receipts get separate rows.
     let capacity = Recent::capacity(&key("test/hot")) as u64;
     let in_pages = PAGES as u64 * (capacity - 1);
     let rows = 10_000 - capacity - in_pages;

@@ -242,7 +242,9 @@ impl DrainRef {
 
     /// Returns the decision as it must be written after the receipts that it drops.
     pub fn marks(&self, decision: DecisionRef) -> DecisionRef {
-        intern_decision(self.marked((*decision).clone()))
+        let mut marked = (*decision).clone();
+        self.mark(&mut marked);
+        intern_decision(marked)
     }
 
     #[must_use]

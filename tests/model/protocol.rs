@@ -47,7 +47,7 @@ pub struct Protocol {
     pub deliver: Deliver,
     /// The number of receipts in the row.
     pub capacity: usize,
-    /// The number of pages of receipts from which on receipts get rows of their own.
+    /// The most pages of receipts. Further receipts get separate rows.
     pub receipt_pages: usize,
     /// Every copy of a message shows a receive count above one.
     pub counts_are_shown: bool,

@@ -334,7 +334,7 @@ impl fmt::Debug for ReceiptPageRef {
     }
 }
 
-/// What one write of a drain copies from the order's row.
+/// The receipts that a drain copies from the order's row by one write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CopiedReceipts {
     Page(ReceiptPageRef),

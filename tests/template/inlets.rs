@@ -1,6 +1,7 @@
 //! A queue as a way in, beside the core stack.
 
 use serde_json::{Value, json};
+use serializer::local::{INGEST_TIMEOUT, SOURCE_VISIBILITY};
 
 use crate::{
     core,
@@ -32,7 +33,7 @@ fn queue_of_a_source_loses_no_message() {
         assert_eq!(deployed.at("SendEvents"), &Value::Null, "without a rule or principal, nobody else may send");
         let visible = number(&messages["VisibilityTimeout"]);
         let timeout = number(core().deployed(&[]).at("Ingest Properties Timeout"));
-        assert!(visible >= 6 * timeout, "{visible} s");
+        assert_eq!([timeout, visible], [INGEST_TIMEOUT, SOURCE_VISIBILITY].map(|time| time.as_secs()));
         let receives = number(&messages["RedrivePolicy"]["maxReceiveCount"]);
         assert!(receives <= 1000 && receives * visible >= 12 * 3600, "{receives} receives");
         for name in ["Messages", "DeadLetters"] {

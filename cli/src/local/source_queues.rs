@@ -18,17 +18,18 @@ use super::{
     stopped,
 };
 
-/// The visibility timeout, as in `templates/inlets/queue.yaml`. A message that stays in its queue is received again after
-/// this time.
-const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The timeout of ingest, as in `template.yaml`.
+pub const INGEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The visibility timeout of a source's queue, as in `templates/inlets/queue.yaml`: six times ingest's timeout, as
+/// [AWS advises](https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html) (read on 2026-11-29). A message
+/// that stays in its queue is received again after this time.
+pub const SOURCE_VISIBILITY: Duration = Duration::from_secs(6 * INGEST_TIMEOUT.as_secs());
 
 const BATCH: Receive = Receive { max_messages: 10, visibility_timeout: None, wait: Duration::from_secs(20) };
 
 /// The time between two looks for sources that were added to the document.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// The timeout of ingest, as in the template.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns the URL of a source's queue, in the local run whose queues are served at `endpoint`.
 pub fn local_queue_url(endpoint: &str, queue: &QueueArn) -> String {
@@ -68,7 +69,7 @@ impl SourceQueues {
         for queue in self.sources.current().iter().filter_map(|source| source.queue.as_ref()) {
             if self.fed.insert(queue.as_str().to_owned()) {
                 let name = QueueSettings::named(local_name(queue));
-                self.queues.put(QueueSettings { visibility_timeout: VISIBILITY_TIMEOUT, ..name })?;
+                self.queues.put(QueueSettings { visibility_timeout: SOURCE_VISIBILITY, ..name })?;
                 self.new.push(queue.clone());
             }
         }
@@ -147,7 +148,7 @@ impl QueueMapping {
         match &self.ingest {
             IngestFunction::Here(ingest) => Ok(ingest.append_messages(records).await),
             IngestFunction::Invoked(invoker) => {
-                let answer = invoker.invoke("ingest", &json!({ "Records": records }), TIMEOUT).await?;
+                let answer = invoker.invoke("ingest", &json!({ "Records": records }), INGEST_TIMEOUT).await?;
                 Ok(serde_json::from_str(&answer)?)
             }
         }

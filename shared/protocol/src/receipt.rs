@@ -1,7 +1,11 @@
 //! Receipts: records of settled deliveries. The newest receipts are part of their entity's row.
 //! Older receipts are in pages, or in rows of their own.
 
-use std::{collections::VecDeque, fmt, time::Duration};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    fmt,
+    time::Duration,
+};
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -72,8 +76,8 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Returns the identity under which the receipt must be found after it has left the entity's
-    /// row. `None` for repeats and tombstones, whose receipts need not be kept.
+    /// Returns the identity that readers of receipts outside the entity's row look for. `None` for repeats
+    /// and tombstones, whose receipts need not be kept.
     pub fn spills(&self) -> Option<IdentityHash> {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
@@ -99,6 +103,15 @@ impl Receipt {
             settled_at: Timestamp::from_millis(number(a::SETTLED_AT)?),
             took: row.number(a::TOOK).map(Duration::from_millis),
         })
+    }
+}
+
+/// Adds `receipt` to `receipts` under `key`. Of two receipts of a delivery, the one under the later token
+/// counts, because the delivery was settled again after a rewind.
+pub fn keep_latest<K: Ord>(receipts: &mut BTreeMap<K, Receipt>, key: K, receipt: &Receipt) {
+    let known = receipts.entry(key).or_insert_with(|| receipt.clone());
+    if known.token < receipt.token {
+        known.clone_from(receipt);
     }
 }
 

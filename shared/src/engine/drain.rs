@@ -72,7 +72,7 @@ pub struct DrainSettings {
     /// The time after which a drain hands over, so that other entities get their turn. It is shorter
     /// while other entities' wake-ups wait.
     pub slice: Duration,
-    /// The number of an entity's pages of receipts from which on receipts get rows of their own.
+    /// The most pages of receipts that an entity gets. Further receipts get separate rows.
     pub receipt_pages: usize,
 }
 

@@ -5,7 +5,7 @@ pub(super) const LONGEST: usize = 200;
 /// Returns the beginning of `text` on one line, at most [`LONGEST`] bytes. Removes invisible
 /// characters, and collapses white space.
 pub(super) fn excerpt(text: &str) -> String {
-    // U+FFFD stands for bytes that were not UTF-8.
+    // Decoding replaces bytes that are not UTF-8 by U+FFFD.
     let or_space = |c: char| if c.is_control() || c == '\u{FFFD}' { ' ' } else { c };
     let text: String = text.chars().filter(|c| !is_invisible(*c)).map(or_space).collect();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -9,7 +9,7 @@ use crate::{
         delivery::{Delivery, InboxItem},
         entity::{EntityKey, IdentityHash, Sequence},
         keys::{delivery_range, receipt_row, sequence_of},
-        receipt::{Receipt, Settlement, Spilled},
+        receipt::{Receipt, Settlement, Spilled, keep_latest},
         state::EntityState,
         table::Row,
     },
@@ -166,8 +166,8 @@ impl Operator {
         Ok(page.more || page.rows.iter().any(is_other))
     }
 
-    /// Reads the receipts of `identities` that have left the entity's row, from the places that `spilled`
-    /// names. Of several receipts of an identity, returns the one under the latest token.
+    /// Reads the latest receipt of each identity that has left the entity's row, from the places that
+    /// `spilled` names.
     pub(super) async fn receipts_of(
         &self,
         entity: &EntityKey,
@@ -190,9 +190,8 @@ impl Operator {
         if spilled.pages {
             let paged = read_paged(&self.store, entity).await?;
             for identity in identities {
-                let is_later = |paged: &&Receipt| receipts.get(&identity).is_none_or(|known| known.token < paged.token);
-                if let Some(receipt) = paged.get(identity).filter(is_later) {
-                    receipts.insert(identity, receipt.clone());
+                if let Some(receipt) = paged.get(identity) {
+                    keep_latest(&mut receipts, identity, receipt);
                 }
             }
         }

@@ -20,7 +20,7 @@ use crate::{
             page::{InboxPage, WaitingDelivery},
             park::Parking,
             plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
-            spill::spill,
+            spill::spill_dropped,
         },
         store::StoreError,
     },
@@ -395,11 +395,7 @@ impl Operator {
             carried: Retries::default(),
         };
         let mut decision = drain.decision(request, now, None);
-        if let Some(spilling) = drain.to_spill(&decision) {
-            spill(&self.store, &drain.state().entity, &spilling, self.retention, PATIENCE).await?;
-            drain.spilled(&spilling);
-            decision = drain.marked(decision);
-        }
+        spill_dropped(&self.store, drain, &mut decision, self.retention, PATIENCE).await?;
         let settle = Settle { lease, decision: &decision, now, length: LEASE, hands_over: false };
         Ok(match self.store.run(&settle, PATIENCE).await? {
             Settled::Settled(lease, state) => {

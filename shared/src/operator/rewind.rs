@@ -36,7 +36,7 @@ pub enum RewindOutcome {
     /// Nothing was changed, because a delivery or receipt has expired. Contains the first sequence
     /// from which a rewind is possible.
     Expired(Option<Sequence>),
-    /// Nothing was changed: there is no applied delivery to run again, or no rewind to end.
+    /// Nothing was changed, because nothing could run again, or because the entity is not being rewound.
     Nothing,
 }
 

@@ -6,7 +6,7 @@ use crate::{
         page::{InboxPage, WaitingDelivery},
         park::Parking,
         plan::{DeliveryGroup, Drain, Front, Memory, SettleRequest},
-        spill::{spill, spill_one},
+        spill::{spill_dropped, spill_one},
     },
     leases::{Guard, Leases, Terms},
     protocol::{
@@ -140,14 +140,8 @@ impl Operator {
         // A wait without an error comes from the rate limit.
         let not_before = state.retry_at.filter(|_| state.last_error.is_none());
         let mut decision = drain.decision(request, seen_at, not_before);
-        if let Some(spilling) = drain.to_spill(&decision) {
-            decision = match spill(&self.store, &state.entity, &spilling, self.retention, PATIENCE).await {
-                Ok(()) => {
-                    drain.spilled(&spilling);
-                    drain.marked(decision)
-                }
-                Err(_) => decision.dropping_nothing(),
-            };
+        if spill_dropped(&self.store, &mut drain, &mut decision, self.retention, PATIENCE).await.is_err() {
+            decision = decision.dropping_nothing();
         }
         Ok(guard.skip(state, &decision).await?)
     }

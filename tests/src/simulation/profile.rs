@@ -78,7 +78,7 @@ pub struct Profile {
     pub elsewhere: bool,
     /// Some deliveries belong to a source with the handler `fan-out` and two subscribers.
     pub fan_out: bool,
-    /// The number of an order's pages of receipts from which on receipts get rows of their own.
+    /// The most pages of receipts that an order gets. Further receipts get separate rows.
     pub receipt_pages: usize,
 }
 

@@ -68,13 +68,14 @@ impl Operation for Spill<'_> {
 pub struct SpillPage<'a> {
     entity: &'a EntityKey,
     receipts: &'a Recent,
+    last: &'a Receipt,
     purge_at: Timestamp,
 }
 
 impl<'a> SpillPage<'a> {
     /// Creates the write for receipts of `entity`. Returns `None` without receipts.
     pub fn of(entity: &'a EntityKey, receipts: &'a Recent, purge_at: Timestamp) -> Option<Self> {
-        receipts.last().map(|_| Self { entity, receipts, purge_at })
+        receipts.last().map(|last| Self { entity, receipts, last, purge_at })
     }
 }
 
@@ -82,15 +83,14 @@ impl Operation for SpillPage<'_> {
     type Outcome = ();
 
     fn write(&self) -> Write {
-        let last = self.receipts.last().expect("checked when this was made");
         let stored = self.receipts.to_stored().expect("there is a last receipt");
         Write {
-            key: receipt_page_row(self.entity, last, self.receipts.iter().len()),
+            key: receipt_page_row(self.entity, self.last, self.receipts.iter().len()),
             condition: Condition::absent(a::ITEM),
             action: Action::Put(
                 Row::new()
                     .with(a::VERSION, FORMAT)
-                    .with(a::SEQUENCE, last.sequence.0)
+                    .with(a::SEQUENCE, self.last.sequence.0)
                     .with(a::RECENT, stored)
                     .with(a::PURGE_AT, self.purge_at.as_secs_rounded_up()),
             ),

@@ -23,8 +23,8 @@ pub struct Decision {
     /// The receipts that the row has after the settle. The last ones are those of the decided
     /// sequences.
     pub recent: Recent,
-    /// The receipts that leave the row. Before the settle, each one that must be kept is written to
-    /// a page or a row of its own.
+    /// The receipts that leave the row. Each one that must be kept has a copy elsewhere before the
+    /// settle.
     pub dropped: Vec<Receipt>,
     /// The places outside the row where receipts may be after the settle.
     pub spilled: Spilled,

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Receipt, Recent};
+use super::{Receipt, Recent, keep_latest};
 use crate::{
     entity::IdentityHash,
     format::{CorruptRow, attribute as a, check_format},
     table::Row,
 };
 
-/// The number of pages of receipts after which an entity's receipts get separate rows instead.
+/// The most pages of receipts that an entity gets. Further receipts get separate rows.
 ///
 /// A drain reads all pages, which takes at most eight read units. With more pages, this would cost more
 /// than the write units that a page saves.
@@ -23,10 +23,7 @@ pub struct PagedReceipts {
 }
 
 impl PagedReceipts {
-    /// Adds the receipts of a page.
-    ///
-    /// If an identity has several receipts, the one under the latest token counts. Its delivery was
-    /// settled again after a rewind.
+    /// Adds the receipts of a page. Of each identity's receipts, the latest one counts.
     ///
     /// # Errors
     ///
@@ -36,10 +33,7 @@ impl PagedReceipts {
         let receipts = row.bytes(a::RECENT).and_then(Recent::from_stored);
         for receipt in receipts.ok_or(CorruptRow::Attribute(a::RECENT))?.iter() {
             let Some(identity) = receipt.spills() else { continue };
-            let known = self.receipts.entry(identity).or_insert_with(|| receipt.clone());
-            if known.token < receipt.token {
-                known.clone_from(receipt);
-            }
+            keep_latest(&mut self.receipts, identity, receipt);
         }
         self.pages += 1;
         Ok(())

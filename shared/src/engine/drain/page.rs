@@ -12,7 +12,7 @@ use crate::{
         entity::{EntityKey, IdentityHash, Sequence},
         format::CorruptRow,
         keys::{delivery_range, receipt_page_range, receipt_row},
-        receipt::{PAGES, PagedReceipts, Receipt, Spilled},
+        receipt::{PAGES, PagedReceipts, Receipt, Spilled, keep_latest},
         table::Row,
     },
     time::Timestamp,
@@ -97,7 +97,8 @@ impl InboxPage {
 
     pub fn with_receipts(mut self, rows: &[Row]) -> Result<Self, CorruptRow> {
         for row in rows {
-            self.learn(&Receipt::parse(row)?);
+            let receipt = Receipt::parse(row)?;
+            self.receipts.extend(receipt.identity.map(|identity| (identity, receipt)));
         }
         Ok(self)
     }
@@ -111,18 +112,10 @@ impl InboxPage {
 
     /// Adds the receipts in `paged` that have identities of these items.
     pub(super) fn look_up(&mut self, paged: &PagedReceipts) {
-        for receipt in self.identities().into_iter().filter_map(|identity| paged.get(identity)) {
-            self.learn(receipt);
-        }
-    }
-
-    /// Adds a receipt. Of two receipts with the same identity, the one under the later token counts,
-    /// because its delivery was settled again after a rewind.
-    fn learn(&mut self, receipt: &Receipt) {
-        let Some(identity) = receipt.identity else { return };
-        let known = self.receipts.entry(identity).or_insert_with(|| receipt.clone());
-        if known.token < receipt.token {
-            known.clone_from(receipt);
+        for identity in self.identities() {
+            if let Some(receipt) = paged.get(identity) {
+                keep_latest(&mut self.receipts, identity, receipt);
+            }
         }
     }
 
@@ -167,7 +160,7 @@ impl InboxPage {
 
     pub(crate) fn extend(&mut self, next: InboxPage) {
         self.items.extend(next.items);
-        next.receipts.values().for_each(|receipt| self.learn(receipt));
+        self.receipts.extend(next.receipts);
         self.behind = next.behind;
     }
 }

@@ -61,16 +61,15 @@ pub struct Drain {
     /// reads the entity's pages of receipts once, and for each page of items the receipt rows with
     /// the deliveries' identities.
     granted: Spilled,
-    /// The receipts in the entity's pages of receipts. `None` if they were not read.
+    /// The receipts in the entity's pages. `None` if they were not read.
     receipt_pages: Option<PagedReceipts>,
     /// The identities whose receipts this drain has dropped from the entity's row.
     dropped: BTreeSet<IdentityHash>,
-    /// The sequences whose receipts are in the entity's row, and already in a page or a row of their
-    /// own.
+    /// The sequences whose receipts are in the entity's row and elsewhere.
     copied: BTreeSet<Sequence>,
     /// The places outside the entity's row where this drain has found or written receipts.
     places: Spilled,
-    /// The number of pages of receipts that this drain has written since it read them.
+    /// The number of pages of receipts that this drain has written.
     pages_written: usize,
     ended_wait: Option<EndedWait>,
 }
@@ -79,7 +78,7 @@ pub struct Drain {
 pub struct Memory {
     /// The number of receipts that the entity's row can hold.
     pub capacity: usize,
-    /// The number of pages of receipts from which on receipts get rows of their own.
+    /// The most pages of receipts that the entity gets. Further receipts get separate rows.
     pub receipt_pages: usize,
     pub retention: Duration,
 }
@@ -238,7 +237,7 @@ impl Drain {
     /// Returns whether the delivery is a repeat: its identity was settled at another sequence.
     ///
     /// The receipt of that other sequence is in the entity's row, was dropped from the row since
-    /// the grant, or is in a page or a row of its own.
+    /// the grant, or is elsewhere.
     fn is_repeat(&self, head: &Delivery) -> bool {
         let elsewhere = |receipt: &Receipt| receipt.sequence != head.sequence();
         head.repeated_hashes().any(|identity| {
@@ -385,39 +384,6 @@ impl Drain {
         }
     }
 
-    /// Returns the receipts that must be written elsewhere before `decision`, because `decision`
-    /// drops them from the entity's row.
-    ///
-    /// The other receipts in the entity's row come into the same page, so that later decisions can
-    /// drop them.
-    pub fn to_spill(&self, decision: &Decision) -> Option<Spilling> {
-        self.spilling(decision.dropped.iter())
-    }
-
-    /// Returns the receipts that must be written elsewhere before the settle after `decision`. The
-    /// caller can write them while it writes `decision`.
-    pub fn to_spill_ahead(&self, decision: &Decision) -> Option<Spilling> {
-        let waiting = self.state.tail.0.saturating_sub(decision.last().0);
-        // The next group is likely to be as large as this one.
-        let more = decision.places().min(usize::try_from(waiting).unwrap_or(usize::MAX));
-        if more == 0 {
-            return None;
-        }
-        let next = decision.recent.next_beyond(self.memory.capacity, more);
-        self.spilling(next.filter(|receipt| receipt.sequence <= self.state.head))
-    }
-
-    fn spilling<'a>(&self, leaving: impl Iterator<Item = &'a Receipt>) -> Option<Spilling> {
-        let is_only_here = |receipt: &&Receipt| receipt.spills().is_some() && !self.copied.contains(&receipt.sequence);
-        let leaving: Vec<_> = leaving.filter(is_only_here).cloned().collect();
-        let first = leaving.first()?.sequence;
-        let pages = self.pages_written + self.receipt_pages.as_ref().map_or(0, PagedReceipts::pages);
-        Some(match pages < self.memory.receipt_pages {
-            true => Spilling::Page(self.state.recent.since(first)),
-            false => Spilling::Rows(leaving),
-        })
-    }
-
     pub fn hands_over(&self, sequence: Sequence, slice_is_over: bool) -> bool {
         slice_is_over && !self.is_last(sequence)
     }
@@ -453,11 +419,6 @@ impl Drain {
         self.page.items.iter().filter_map(PageItem::delivery).find(|delivery| delivery.sequence() == sequence)
     }
 
-    /// Returns the places where the receipts of the next page of items must be read.
-    pub fn unread(&self) -> Spilled {
-        Spilled { pages: self.granted.pages && self.receipt_pages.is_none(), ..self.granted }
-    }
-
     /// Replaces the items read so far by a page that begins at the next sequence.
     pub fn read(&mut self, page: InboxPage) {
         self.is_at_gap = page.items.is_empty();
@@ -467,38 +428,6 @@ impl Drain {
     pub fn read_ahead(&mut self, page: InboxPage) {
         let page = self.known(page);
         self.page.extend(page);
-    }
-
-    /// Keeps the receipts of pages that were read with `page`, or else looks up its receipts in
-    /// those read earlier.
-    fn known(&mut self, mut page: InboxPage) -> InboxPage {
-        if let Some(found) = page.receipt_pages.take() {
-            let in_pages = self.state.recent.iter().filter(|receipt| found.holds(receipt));
-            self.copied.extend(in_pages.map(|receipt| receipt.sequence));
-            self.places.pages |= found.pages() > 0;
-            self.pages_written = 0;
-            self.receipt_pages = Some(found);
-        } else if let Some(known) = &self.receipt_pages {
-            page.look_up(known);
-        }
-        page
-    }
-
-    /// Notes that the receipts `written` have been written elsewhere.
-    pub fn spilled(&mut self, written: &Spilling) {
-        self.copied.extend(written.receipts().map(|receipt| receipt.sequence));
-        self.places = self.places.and(written.place());
-        self.pages_written += usize::from(written.place().pages);
-    }
-
-    /// Returns `decision` as it must be after receipts have been written elsewhere.
-    pub fn marked(&self, decision: Decision) -> Decision {
-        Decision { spilled: self.everywhere(), ..decision }
-    }
-
-    /// Returns all places outside the entity's row where receipts may be.
-    fn everywhere(&self) -> Spilled {
-        self.state.spilled.and(self.places)
     }
 
     pub fn filled(&mut self) {

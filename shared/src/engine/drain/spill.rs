@@ -1,19 +1,37 @@
-//! Writes receipts to pages, or to rows of their own.
+//! Copies receipts from an entity's row to pages, or to separate rows.
 
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 
-use super::plan::Spilling;
+use super::plan::{Drain, Spilling};
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
         entity::EntityKey,
-        inbox::{Spill, SpillPage},
+        inbox::{Decision, Spill, SpillPage},
         receipt::Receipt,
     },
     time::Timestamp,
 };
+
+/// Copies the receipts that `decision` drops from the entity's row, and lets `decision` say where they are.
+///
+/// After an error, `decision` must not be written before it [drops nothing](Decision::dropping_nothing).
+pub(crate) async fn spill_dropped(
+    store: &Store,
+    drain: &mut Drain,
+    decision: &mut Decision,
+    retention: Duration,
+    patience: Duration,
+) -> Result<(), StoreError> {
+    if let Some(spilling) = drain.to_spill(decision) {
+        spill(store, &drain.state().entity, &spilling, retention, patience).await?;
+        drain.spilled(&spilling);
+        drain.mark(decision);
+    }
+    Ok(())
+}
 
 /// Writes the receipts `spilling` of `entity`, so that they can leave the entity's row.
 pub(crate) async fn spill(
@@ -38,7 +56,7 @@ pub(crate) async fn spill(
     }
 }
 
-/// Writes a receipt to a row of its own.
+/// Copies one receipt to a separate row.
 pub(crate) async fn spill_one(
     store: &Store,
     entity: &EntityKey,

@@ -197,7 +197,7 @@ impl<'a> StoreParts<'a> {
             (Some(visibility), Some(worker)) if visibility < worker => CheckFinding::wrong(
                 CHECK,
                 format!("the visibility timeout of {visibility} s is shorter than a worker's timeout of {worker} s"),
-                // As in the template: one and a half times the worker's timeout.
+                // The template has one and a half times the worker's timeout, too.
                 format!(
                     "`aws sqs set-queue-attributes --queue-url {url} --attributes VisibilityTimeout={}`",
                     worker * 3 / 2

@@ -4,7 +4,7 @@ use super::{Driver, RELEASE_MARGIN};
 use crate::{
     engine::drain::{
         plan::{SHORT_WAIT, Spilling},
-        spill::spill,
+        spill::{spill, spill_dropped},
     },
     protocol::inbox::Decision,
 };
@@ -15,17 +15,13 @@ impl Driver<'_> {
     ///
     /// If a write fails, returns a decision that drops no receipts. So the drain can still settle
     /// the deliveries within the function's time.
-    pub(super) async fn spilled(&mut self, decision: Decision) -> Decision {
-        let Some(spilling) = self.drain.to_spill(&decision) else { return decision };
+    pub(super) async fn spilled(&mut self, mut decision: Decision) -> Decision {
         // Half of the time left is reserved for the settle.
         let left = self.drainer.now_left(self.deadline).saturating_sub(RELEASE_MARGIN);
         let patience = SHORT_WAIT.min(left / 2);
-        let entity = &self.drain.state().entity;
-        match spill(&self.drainer.store, entity, &spilling, self.drainer.settings.retention, patience).await {
-            Ok(()) => {
-                self.drain.spilled(&spilling);
-                self.drain.marked(decision)
-            }
+        let retention = self.drainer.settings.retention;
+        match spill_dropped(&self.drainer.store, &mut self.drain, &mut decision, retention, patience).await {
+            Ok(()) => decision,
             Err(_) => decision.dropping_nothing(),
         }
     }

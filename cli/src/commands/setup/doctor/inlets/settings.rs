@@ -4,18 +4,13 @@ use std::{cmp::max, time::Duration};
 
 use aws_sdk_sqs::{Client, error::ProvideErrorMetadata, types::QueueAttributeName};
 use serde_json::{Value, json};
-use serializer::output::{duration, quoted};
+use serializer::{
+    local::{INGEST_TIMEOUT, SOURCE_VISIBILITY},
+    output::{duration, quoted},
+};
 use webhook_serializer::sources::QueueArn;
 
 use super::super::{finding::CheckFinding, store};
-
-/// The timeout of ingest in the template, in seconds.
-const INGEST_TIMEOUT: u64 = 10;
-
-/// The visibility timeout that AWS advises, in seconds: [six times the function's timeout][advice] (read on 2026-11-29).
-///
-/// [advice]: https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-configure.html
-const ADVISED_VISIBILITY: u64 = 6 * INGEST_TIMEOUT;
 
 /// The length of an outage, in seconds, in which no message moves to the dead-letter queue.
 const OUTAGE: u64 = 12 * 3600;
@@ -69,7 +64,9 @@ impl RedrivePolicy {
 
 /// Judges a visibility timeout, in seconds, and the redrive policy. One command mends all that is wrong.
 fn judge(check: &str, queue: &QueueArn, visibility: u64, policy: Option<&RedrivePolicy>) -> CheckFinding {
-    let longer = max(visibility, ADVISED_VISIBILITY);
+    let advised = SOURCE_VISIBILITY.as_secs();
+    let timeout = INGEST_TIMEOUT.as_secs();
+    let longer = max(visibility, advised);
     let dead_letters = policy.map_or("ARN_OF_A_DEAD_LETTER_QUEUE", |policy| &policy.dead_letters);
     let kept = policy.map_or(0, |policy| policy.max_receives);
     let redrive = json!({
@@ -85,9 +82,9 @@ fn judge(check: &str, queue: &QueueArn, visibility: u64, policy: Option<&Redrive
         let says = "the queue has no redrive policy, so SQS deletes a message that ingest cannot store when its retention ends";
         return CheckFinding::wrong(check, says, command);
     };
-    if visibility < INGEST_TIMEOUT {
+    if visibility < timeout {
         let says = format!(
-            "the visibility timeout of {visibility} s is shorter than ingest's timeout of {INGEST_TIMEOUT} s, so \
+            "the visibility timeout of {visibility} s is shorter than ingest's timeout of {timeout} s, so \
              messages arrive twice"
         );
         return CheckFinding::wrong(check, says, command);
@@ -100,10 +97,9 @@ fn judge(check: &str, queue: &QueueArn, visibility: u64, policy: Option<&Redrive
         );
         return CheckFinding::warning(check, says, command);
     }
-    if visibility < ADVISED_VISIBILITY {
-        let says = format!(
-            "the visibility timeout is {visibility} s; AWS advises six times ingest's timeout, {ADVISED_VISIBILITY} s"
-        );
+    if visibility < advised {
+        let says =
+            format!("the visibility timeout is {visibility} s; AWS advises six times ingest's timeout, {advised} s");
         return CheckFinding::warning(check, says, command);
     }
     let lasts = duration(Duration::from_secs(receives.saturating_mul(visibility)));

@@ -1,4 +1,4 @@
-//! Repeats are recognised by receipts: in the order's row, in pages and in rows of their own.
+//! Repeats are recognised by receipts: in the order's row, in pages and in separate rows.
 
 use super::*;
 use crate::protocol::{
@@ -107,7 +107,7 @@ fn receipt_dropped_from_row_still_identifies_repeats() {
 fn receipts_are_spilled_in_one_page_before_being_dropped() {
     let remembered = [("D5", Settlement::Applied), ("D6", Settlement::Repeat), ("D7", Settlement::Parked)];
     let mut drain = drain(remembering(&remembered, 12), 4);
-    let decision = drain.decision(ended(Settlement::Applied), NOW, None);
+    let mut decision = drain.decision(ended(Settlement::Applied), NOW, None);
     assert_eq!((identities(&decision.dropped), decision.spilled), (vec![5], Spilled::default()));
     let page = drain.to_spill(&decision).expect("the first is dropped");
     assert_eq!(page.receipts().map(|receipt| receipt.sequence.0).collect::<Vec<_>>(), [5, 6, 7]);
@@ -115,7 +115,8 @@ fn receipts_are_spilled_in_one_page_before_being_dropped() {
     assert_eq!(spilling(drain.to_spill_ahead(&decision)), [0; 0]);
     drain.spilled(&page);
     assert_eq!(drain.to_spill(&decision), None, "written already");
-    assert_eq!(drain.marked(decision).spilled, Spilled::PAGES);
+    drain.mark(&mut decision);
+    assert_eq!(decision.spilled, Spilled::PAGES);
     for dropped in [5, 6, 7] {
         let decision = drain.decision(ended(Settlement::Applied), NOW, None);
         assert_eq!((identities(&decision.dropped), drain.to_spill(&decision)), (vec![dropped], None));
@@ -157,10 +158,11 @@ fn receipts_get_rows_of_their_own_beside_many_pages() {
         let mut drain = Drain::granted(granted, MEMORY);
         let of_others: Vec<_> = (0..pages).map(|_| receipt_of("D1", 1, Settlement::Applied)).collect();
         drain.read(page(1).with_paged(paged(&of_others)));
-        let decision = drain.decision(ended(Settlement::Applied), NOW, None);
+        let mut decision = drain.decision(ended(Settlement::Applied), NOW, None);
         let spilling = drain.to_spill(&decision).expect("a receipt is dropped");
         drain.spilled(&spilling);
-        (spilling.place(), drain.marked(decision).spilled, spilling.receipts().count())
+        drain.mark(&mut decision);
+        (spilling.place(), decision.spilled, spilling.receipts().count())
     };
     assert_eq!(with(PAGES as u64 - 1), (Spilled::PAGES, Spilled::PAGES, 3));
     assert_eq!(with(PAGES as u64), (Spilled::ROWS, Spilled::ANYWHERE, 1));
