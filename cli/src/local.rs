@@ -49,19 +49,22 @@ use webhook_serializer::{
     },
     handler::Handler,
     protocol::state::HolderInfo,
-    sources::{LiveSources, Source},
+    sources::LiveSources,
     telemetry::Observer,
     time::Env,
 };
 
-use crate::{local::samples::DevelopmentKeys, output::local_option};
+use crate::{
+    local::{queue::QueueFaults, samples::DevelopmentKeys},
+    output::local_option,
+};
 
 pub use engines::{EnginePorts, Engines, MAX_RECEIVES, QUEUE, TOTALS_TABLE};
 pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
-pub use source_queues::{INGEST_TIMEOUT, SOURCE_VISIBILITY, local_queue_url};
+pub use source_queues::{INGEST_TIMEOUT, SOURCE_VISIBILITY, local_queue_url, queue_urls};
 use source_queues::{IngestFunction, SourceQueues};
 
 /// The timeout of workers and schedulers. It is the template's default for a worker; the template's scheduler has 300
@@ -86,6 +89,8 @@ pub struct LocalOptions {
     pub data: Option<PathBuf>,
     /// The webhook endpoint's address. The engines always listen on 127.0.0.1.
     pub listen: SocketAddr,
+    /// The port of the queues' HTTP interface; 0 takes a free one.
+    pub queue_port: u16,
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
     pub sources_file: Option<PathBuf>,
@@ -188,7 +193,9 @@ impl LocalRun {
     }
 
     async fn start_engines(options: LocalOptions, observer: Arc<dyn Observer>) -> Result<(Self, TcpListener)> {
-        let engines = Engines::start(options.data.as_deref()).await?.with_groups(options.fair_queue);
+        let ports = EnginePorts { queue: options.queue_port, ..EnginePorts::default() };
+        let engines = Engines::start_at(options.data.as_deref(), QueueFaults::default(), ports).await?;
+        let engines = engines.with_groups(options.fair_queue);
         mend_all(&engines.connect(&Env::system(), None).store).await?;
         let listener = bind(options.listen, "with --port").await?;
         let webhooks = reached_at(listener.local_addr()?);
@@ -258,10 +265,7 @@ impl LocalRun {
 
     /// Returns each source that has a queue, and the queue's URL in this run.
     pub fn source_queues(&self) -> Vec<(String, String)> {
-        let endpoint = self.engines.queue_endpoint();
-        let url =
-            |source: &Arc<Source>| Some((source.name.to_string(), local_queue_url(&endpoint, source.queue.as_ref()?)));
-        self.sources.current().iter().filter_map(url).collect()
+        queue_urls(&self.engines.queue_endpoint(), &self.sources.current())
     }
 
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {

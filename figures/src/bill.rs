@@ -29,7 +29,7 @@ const COMPRESSION: f64 = 0.25;
 /// The size of a delivery row without its body, in KB.
 const ROW_KB: f64 = 0.35;
 /// The size of a receipt in its order's row, in KB.
-const RECEIPT_KB: f64 = 0.025;
+const RECEIPT_KB: f64 = 0.022;
 const ENTITY_KB: f64 = 0.3;
 /// The time of ingest for one delivery, in ms. Ingest waits for the store twice.
 pub(crate) const INGEST_MS: f64 = 15.0;
@@ -57,6 +57,9 @@ pub struct Load {
     /// Deliveries of one order that wait together when its drain starts
     #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
     burst: f64,
+    /// Bursts of an order while its rows are kept, 30 days
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    bursts_per_order: f64,
     /// The most deliveries in one handler start: the source's `deliver = { up_to = M }`
     #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=25))]
     up_to: u64,
@@ -94,7 +97,18 @@ impl Load {
         let per_day = per_second * 86_400.0;
         let document = BilledDocument::Parameter;
         let is_apart = false;
-        Self { per_day, burst, up_to: 1, body_kb: 4.0, handler_ms, sources: 2.0, own_key: false, document, is_apart }
+        Self {
+            per_day,
+            burst,
+            bursts_per_order: 1.0,
+            up_to: 1,
+            body_kb: 4.0,
+            handler_ms,
+            sources: 2.0,
+            own_key: false,
+            document,
+            is_apart,
+        }
     }
 
     pub(crate) fn dollars(&self) -> f64 {
@@ -106,9 +120,9 @@ impl Load {
         (rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB) / 1e6
     }
 
-    /// Returns the number of orders that the tables hold, if each order has one burst.
+    /// Returns the number of orders that the tables hold.
     pub(crate) fn orders(&self) -> f64 {
-        self.per_day * RETENTION_DAYS / self.burst
+        self.per_day * RETENTION_DAYS / (self.burst * self.bursts_per_order)
     }
 
     /// Returns the time of a worker for one burst, in ms.

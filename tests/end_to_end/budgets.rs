@@ -169,7 +169,7 @@ async fn append_large(scale: &Scale) -> (Reading, u64, u64) {
 
 #[tokio::test]
 async fn drain_of_backlog_acquires_once_and_settles_each_delivery() {
-    const K: u64 = 60;
+    const K: u64 = 70;
     let scale = Scale::with_history().await;
     let appends = scale.weigh(scale.append_all(0..K)).await;
     assert_eq!(appends, Reading { sends: K, ..costs(K * append_writes(B), 2 * K, 0, 0) });
@@ -198,6 +198,19 @@ async fn group_of_deliveries_costs_one_settle() {
     let settles = K.div_ceil(M);
     assert_eq!(drain, costs(group_drain_writes(K, M), 1 + settles, drain_reads(drain.read_units as u64, 0), 1));
     assert_eq!(K * append_writes(B) + group_drain_writes(K, M), K * (B + 1) + settles + 1);
+}
+
+/// Promise: a backlog in groups of ten costs B + 1.15 write units a delivery, because two groups share a page of receipts.
+#[tokio::test]
+async fn two_groups_of_ten_share_a_page_of_receipts() {
+    const K: u64 = 100;
+    let scale = Scale::delivering(10).await;
+    scale.append_all(0..K).await;
+    let drain = scale.weigh_drain(Done).await;
+    // The receipts of the last two groups stay in the order's row.
+    let pages = K / 20 - 1;
+    let units = group_drain_writes(K, 10) + pages;
+    assert_eq!((drain.write_units, drain.writes), (units as f64, units));
 }
 
 /// `figures bill` assumes this: each delivery of a burst sends a wake-up, and one batch drains them all.

@@ -284,7 +284,7 @@ async fn wake_up_skips_linger_if_group_is_full() {
 async fn wake_up_skips_linger_if_group_fills_receipt_capacity() {
     let key = format!("test/{}", "x".repeat(251));
     let capacity = Recent::capacity(&entity(&key));
-    assert_eq!(capacity, 9);
+    assert_eq!(capacity, 10);
     for deliver in ["{ up_to = 25 }", "'latest'"] {
         let world = world(&format!("deliver = {deliver}\nlinger = '2s'"));
         let linger = world.sources().get("test").unwrap().linger;

@@ -135,7 +135,7 @@ async fn rewind_runs_only_applied_deliveries() {
     assert_eq!(world.started()[5..], ["bad"]);
 }
 
-/// The row has room for nineteen receipts.
+/// The row has room for 21 receipts.
 #[tokio::test(start_paused = true)]
 async fn rewind_of_sixty_deliveries_keeps_recognising_repeats() {
     let world = applied(60).await;
@@ -374,7 +374,7 @@ async fn latest_run_of_each_delivery_decides_how_it_runs_again() {
 /// Without its receipt, the delivery would look like a new one.
 #[tokio::test(start_paused = true)]
 async fn delivery_without_receipt_is_not_rewound() {
-    let world = applied(40).await;
+    let world = applied(50).await;
     let pages = world.memory.rows(&TableName::Inbox).into_iter().filter(is_receipt_page);
     let oldest = pages.min_by_key(|row| row.number(a::SEQUENCE)).expect("receipts have left the row");
     let key = key_of(&TableName::Inbox, &oldest).unwrap();

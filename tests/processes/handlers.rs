@@ -90,6 +90,7 @@ impl Processes {
         let options = LocalOptions {
             data: None,
             listen: (LOOPBACK, 0).into(),
+            queue_port: 0,
             workers: NonZeroUsize::MIN,
             sources: Arc::new(Sources::parse(sources).expect("the sources are right")).into(),
             sources_file: None,

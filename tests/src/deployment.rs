@@ -50,6 +50,7 @@ impl LocalDeployment {
         let options = LocalOptions {
             data: None,
             listen: (LOOPBACK, 0).into(),
+            queue_port: 0,
             workers,
             sources: (&sources).into(),
             sources_file: None,

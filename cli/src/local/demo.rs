@@ -166,6 +166,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
     let local_options = LocalOptions {
         data: options.data.clone(),
         listen: (LOOPBACK, 0).into(),
+        queue_port: 0,
         workers: WORKERS,
         sources: LiveSources::from(&sources),
         sources_file: None,

@@ -16,7 +16,7 @@ use webhook_serializer::{
 };
 
 use super::{
-    VISIBILITY_TIMEOUT,
+    LOOPBACK, VISIBILITY_TIMEOUT, bind,
     folder::{self, Folder},
     indexes,
     queue::{self, QueueFaults, QueueSettings, Queues, RedrivePolicy},
@@ -102,7 +102,7 @@ impl Engines {
         tasks.spawn(async move {
             dynoxide::server::serve_with_shutdown(listener, database, until).await.map_err(|error| anyhow!(error))
         });
-        let listener = TcpListener::bind(("127.0.0.1", served.queue)).await?;
+        let listener = bind((LOOPBACK, served.queue).into(), "with --queue-port").await?;
         let queue = listener.local_addr()?;
         let serving = queue::serve(listener, queues.clone(), stopped(stopping));
         tasks.spawn(async move { Ok(serving.await?) });

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     functions::ingest::{BatchResponse, Ingest, MessageAttribute, QueueRecord},
-    sources::{LiveSources, QueueArn},
+    sources::{LiveSources, QueueArn, Source, Sources},
     time::Env,
 };
 
@@ -34,6 +34,12 @@ const LOOK: Duration = Duration::from_millis(500);
 /// Returns the URL of a source's queue, in the local run whose queues are served at `endpoint`.
 pub fn local_queue_url(endpoint: &str, queue: &QueueArn) -> String {
     format!("{endpoint}/{}", local_name(queue))
+}
+
+/// Returns each source that has a queue, and the queue's URL in the local run whose queues are served at `endpoint`.
+pub fn queue_urls(endpoint: &str, sources: &Sources) -> Vec<(String, String)> {
+    let url = |source: &Arc<Source>| Some((source.name.to_string(), local_queue_url(endpoint, source.queue.as_ref()?)));
+    sources.iter().filter_map(url).collect()
 }
 
 /// Returns the name of a source's queue in the local run: its region, account and name.

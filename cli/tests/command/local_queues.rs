@@ -194,6 +194,23 @@ fn greeting_names_queues_and_a_send_line_that_succeeds() {
     }
 }
 
+/// Promise: `local` prints the queue's URL of a source that is added while it runs. `--queue-port` sets the queues' port.
+#[test]
+fn queue_of_an_added_source_is_printed_with_the_chosen_port() {
+    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it has an address").port();
+    let folder = folder();
+    let document = file(&folder, "sources.toml", SOURCES);
+    let options = ["--sources", document.to_str().expect("a path in UTF-8"), "--queue-port", &port.to_string()];
+    let mut local = LocalProcess::start(&options);
+    file(&folder, "sources.toml", &format!("{SOURCES}{ORDERS}"));
+    let added = local.until(|told| told["what"] == "queue added");
+    let url = format!("http://127.0.0.1:{port}/eu-central-1/123456789012/orders.fifo");
+    assert_eq!((&added["source"], &added["url"]), (&json!("orders"), &json!(url)));
+    let taken = ran(&["local", "--port", "0", "--console-port", "0", "--queue-port", &port.to_string()]);
+    let expected = format!("port {port} is taken; choose another with --queue-port");
+    assert!(complained(&taken).contains(&expected), "{taken:?}");
+}
+
 /// Promise: `local --fair-queue` sends wake-ups with their account's group, and so do functions and commands that it gives
 /// its variables.
 #[tokio::test]

@@ -11,6 +11,7 @@ use crate::made::check_part;
 const LOAD: Load = Load {
     per_day: 10_000.0,
     burst: 3.0,
+    bursts_per_order: 1.0,
     up_to: 1,
     body_kb: 4.0,
     handler_ms: 50.0,
@@ -67,6 +68,12 @@ fn json_has_the_items_of_the_table() {
     assert_eq!((&queue["count"], &queue["unit"]), (&count_of(SHOP, "queue").into(), &"queue requests".into()));
     assert_eq!(items.last().expect("the sum")["dollars"], json["dollars"]);
     assert_eq!(json["without_observation"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn sweep_reads_each_order_once_however_many_bursts_it_has() {
+    let swept = |bursts_per_order| count_of(Load { bursts_per_order, ..LOAD }, "sweep");
+    assert_eq!(swept(5.0), swept(1.0) / 5.0);
 }
 
 #[test]

@@ -103,7 +103,7 @@ pub mod attribute {
 use attribute as a;
 
 /// The row format that this version writes, and the only one that it reads.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 
 /// The reason why a stored row cannot be used. The row is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

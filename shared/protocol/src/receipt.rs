@@ -68,10 +68,10 @@ pub struct Receipt {
     /// The fencing token under which the sequence was settled. The handler start, if there was one,
     /// had the same token, unless a rewind or the end of one has replaced the token since.
     pub token: FencingToken,
-    /// The number of attempts; the entity's row stores at most 255.
+    /// The number of attempts; the entity's row and pages store at most 31.
     pub attempts: u32,
     pub settled_at: Timestamp,
-    /// The run time of the handler; the entity's row stores at most 4.6 hours.
+    /// The run time of the handler; the entity's row and pages store at most 17 minutes. A function ends after 15.
     pub took: Option<Duration>,
 }
 
@@ -169,8 +169,24 @@ impl Default for Recent {
     }
 }
 
-/// The size of a stored receipt: outcome, attempts, identity, token, time and duration.
-const RECEIPT_BYTES: usize = 1 + 1 + 8 + 6 + 6 + 3;
+/// The size of a stored receipt: the identity, and its numbers.
+const RECEIPT_BYTES: usize = 8 + NUMBERS_BYTES;
+
+/// The size of a receipt's numbers: outcome, attempts, token, time and duration.
+const NUMBERS_BYTES: usize = 14;
+
+/// The number of bits of each of a receipt's numbers, in their stored sequence. 42 bits hold times in milliseconds up to
+/// the year 2109. An order's first token is such a time.
+mod bits {
+    pub(super) const OUTCOME: u32 = 3;
+    pub(super) const ATTEMPTS: u32 = 5;
+    pub(super) const TOKEN: u32 = 42;
+    pub(super) const SETTLED_AT: u32 = 42;
+    pub(super) const TOOK: u32 = 20;
+}
+
+const _: () =
+    assert!(bits::OUTCOME + bits::ATTEMPTS + bits::TOKEN + bits::SETTLED_AT + bits::TOOK == 8 * NUMBERS_BYTES as u32);
 
 /// The size of the header before the stored receipts: the last sequence, and `keep_until`.
 const HEADER_BYTES: usize = 6 + 6;
@@ -179,8 +195,8 @@ const HEADER_BYTES: usize = 6 + 6;
 /// largest row would cost a second write unit.
 pub(super) const ROOM: usize = 493;
 
-/// The stored form of an absent duration: 24 set bits.
-const NONE: u64 = (1 << 24) - 1;
+/// The stored form of an absent duration.
+const NONE: u64 = largest(bits::TOOK);
 
 impl Recent {
     /// Returns the number of receipts that an entity's row can hold at a cost of one write unit.
@@ -256,25 +272,20 @@ impl Recent {
         self
     }
 
-    /// Iterates over the receipts that must leave the entity's row, oldest first, before `more`
-    /// receipts fit into `capacity`.
-    pub fn next_beyond(&self, capacity: usize, more: usize) -> impl Iterator<Item = &Receipt> {
-        self.iter().take((self.receipts.len() + more).saturating_sub(capacity))
+    /// Iterates over the receipts that must leave the entity's row, oldest first, before another
+    /// receipt fits into `capacity`.
+    pub fn next_beyond(&self, capacity: usize) -> impl Iterator<Item = &Receipt> {
+        self.iter().take((self.receipts.len() + 1).saturating_sub(capacity))
     }
 
     pub fn to_stored(&self) -> Option<Bytes> {
         let last = self.last()?;
         let mut bytes = BytesMut::with_capacity(HEADER_BYTES + self.receipts.len() * RECEIPT_BYTES);
-        bytes.put_uint(capped(last.sequence.0, 6), 6);
-        bytes.put_uint(capped(self.keep_until.as_millis(), 6), 6);
+        bytes.put_uint(capped(last.sequence.0, 48), 6);
+        bytes.put_uint(capped(self.keep_until.as_millis(), 48), 6);
         for receipt in &self.receipts {
-            let number = Settlement::ALL.iter().position(|settlement| *settlement == receipt.settlement);
-            bytes.put_u8(number.expect("all are listed") as u8);
-            bytes.put_u8(receipt.attempts.try_into().unwrap_or(u8::MAX));
             bytes.put_slice(receipt.identity.as_ref().map_or(&[0; 8], IdentityHash::as_bytes).as_slice());
-            bytes.put_uint(capped(receipt.token.0, 6), 6);
-            bytes.put_uint(capped(receipt.settled_at.as_millis(), 6), 6);
-            bytes.put_uint(receipt.took.map_or(NONE, |took| millis(took).min(NONE - 1)), 3);
+            bytes.put_slice(&packed(receipt).to_be_bytes()[size_of::<u128>() - NUMBERS_BYTES..]);
         }
         Some(bytes.freeze())
     }
@@ -287,29 +298,56 @@ impl Recent {
         let (last, keep_until) = header.split_at(6);
         let behind = (receipts.len() / RECEIPT_BYTES) as u64;
         let first = (number(last) + 1).checked_sub(behind)?;
-        let read = |(at, bytes): (u64, &[u8])| {
-            let settlement = *Settlement::ALL.get(usize::from(bytes[0]))?;
-            let identity = IdentityHash::from_bytes(bytes[2..10].try_into().ok()?);
-            let took = number(&bytes[22..25]);
-            Some(Receipt {
-                sequence: Sequence(at),
-                identity: (settlement != Settlement::Void).then_some(identity),
-                settlement,
-                token: FencingToken(number(&bytes[10..16])),
-                attempts: bytes[1].into(),
-                settled_at: Timestamp::from_millis(number(&bytes[16..22])),
-                took: (took != NONE).then(|| Duration::from_millis(took)),
-            })
-        };
-        let receipts = (first..).zip(receipts.chunks_exact(RECEIPT_BYTES)).map(read).collect::<Option<_>>()?;
+        let stored = (first..).zip(receipts.chunks_exact(RECEIPT_BYTES));
+        let receipts = stored.map(|(at, bytes)| read(Sequence(at), bytes)).collect::<Option<_>>()?;
         Some(Self { receipts, keep_until: Timestamp::from_millis(number(keep_until)) })
     }
 }
 
-/// Limits a number to the largest one that `bytes` bytes can hold. Six bytes hold times in
-/// milliseconds beyond the year 10,000.
-fn capped(number: u64, bytes: u32) -> u64 {
-    number.min((1 << (8 * bytes)) - 1)
+fn packed(receipt: &Receipt) -> u128 {
+    let outcome = Settlement::ALL.iter().position(|settlement| *settlement == receipt.settlement);
+    let numbers = [
+        (outcome.expect("all are listed") as u64, bits::OUTCOME),
+        (receipt.attempts.into(), bits::ATTEMPTS),
+        (receipt.token.0, bits::TOKEN),
+        (receipt.settled_at.as_millis(), bits::SETTLED_AT),
+        (receipt.took.map_or(NONE, |took| millis(took).min(NONE - 1)), bits::TOOK),
+    ];
+    numbers.into_iter().fold(0, |packed, (number, bits)| packed << bits | u128::from(capped(number, bits)))
+}
+
+fn read(sequence: Sequence, stored: &[u8]) -> Option<Receipt> {
+    let (identity, numbers) = stored.split_first_chunk()?;
+    let mut packed = numbers.iter().fold(0, |packed: u128, byte| packed << 8 | u128::from(*byte));
+    // The last number comes first.
+    let mut next = |bits: u32| {
+        let number = (packed & u128::from(largest(bits))) as u64;
+        packed >>= bits;
+        number
+    };
+    let took = next(bits::TOOK);
+    let settled_at = next(bits::SETTLED_AT);
+    let token = next(bits::TOKEN);
+    let attempts = next(bits::ATTEMPTS);
+    let settlement = *Settlement::ALL.get(next(bits::OUTCOME) as usize)?;
+    Some(Receipt {
+        sequence,
+        identity: (settlement != Settlement::Void).then(|| IdentityHash::from_bytes(*identity)),
+        settlement,
+        token: FencingToken(token),
+        attempts: attempts as u32,
+        settled_at: Timestamp::from_millis(settled_at),
+        took: (took != NONE).then(|| Duration::from_millis(took)),
+    })
+}
+
+/// Returns the largest number that `bits` bits can hold.
+const fn largest(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+fn capped(number: u64, bits: u32) -> u64 {
+    number.min(largest(bits))
 }
 
 fn number(bytes: &[u8]) -> u64 {
@@ -326,9 +364,9 @@ mod tests {
         let one = (
             prop::sample::select(Settlement::ALL.to_vec()),
             any::<[u8; 8]>(),
-            0_u64..1 << 48,
-            0_u32..256,
-            0_u64..1 << 48,
+            0..largest(bits::TOKEN),
+            0_u32..32,
+            0..largest(bits::SETTLED_AT),
             prop::option::of(0_u64..NONE),
         );
         let receipt =
@@ -363,6 +401,27 @@ mod tests {
         }
 
         #[test]
+        fn number_beyond_its_bits_changes_no_other(token: u64, attempts: u32, settled_at: u64, took: u64) {
+            let settled_at = Timestamp::from_millis(settled_at);
+            let took = Some(Duration::from_millis(took));
+            let identity = Some(IdentityHash::from_bytes([7; 8]));
+            let settlement = Settlement::Superseded;
+            let receipt = Receipt {
+                sequence: Sequence(1), identity, settlement, token: FencingToken(token), attempts, settled_at, took,
+            };
+            let stored = recent(vec![receipt.clone()], 1).to_stored().unwrap();
+            let read = Recent::from_stored(&stored).unwrap();
+            let expected = Receipt {
+                token: FencingToken(token.min((1 << 42) - 1)),
+                attempts: attempts.min(31),
+                settled_at: settled_at.min(Timestamp::from_millis((1 << 42) - 1)),
+                took: took.map(|took| took.min(Duration::from_millis((1 << 20) - 2))),
+                ..receipt
+            };
+            prop_assert_eq!(read.at(Sequence(1)), Some(&expected));
+        }
+
+        #[test]
         fn parsing_arbitrary_receipt_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let read = Recent::from_stored(&Bytes::from(bytes.clone()));
             prop_assert!(read.is_none_or(|recent| recent.to_stored().unwrap().len() == bytes.len()));
@@ -371,7 +430,7 @@ mod tests {
         #[test]
         fn full_row_drops_the_oldest_receipts(receipts in receipts(), capacity in 1_usize..30) {
             let before = recent(receipts, 1);
-            let expected: Vec<_> = before.next_beyond(capacity, 1).cloned().collect();
+            let expected: Vec<_> = before.next_beyond(capacity).cloned().collect();
             let newest = Receipt { sequence: Sequence(before.receipts.len() as u64 + 1), ..before.receipts[0].clone() };
             let mut after = before.with(newest.clone(), Duration::ZERO);
             let dropped = after.drop_beyond(capacity);

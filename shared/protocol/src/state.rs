@@ -338,7 +338,7 @@ mod tests {
             identity: Some(IdentityHash::from_bytes([255; 8])),
             settlement: Settlement::Applied,
             token: FencingToken(at),
-            attempts: 255,
+            attempts: 31,
             settled_at: Timestamp::from_millis(at),
             took: Some(Duration::from_secs(60)),
         };
@@ -393,7 +393,7 @@ mod tests {
         let holds = |bytes: usize| {
             remembered(&EntityKey::parse(&format!("n/{}", "x".repeat(bytes - 2))).unwrap(), 99).iter().len()
         };
-        assert_eq!([24, 36, 64, 256, 512].map(holds), [18, 17, 16, 9, 1]);
+        assert_eq!([24, 36, 64, 256, 512].map(holds), [20, 20, 18, 10, 1]);
         assert!(fullest(512).size() <= 1100, "{} bytes", fullest(512).size());
     }
 

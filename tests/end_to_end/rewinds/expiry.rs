@@ -25,7 +25,7 @@ async fn sweep_extends_expiry_of_rewound_deliveries_and_receipts() {
 /// Only pages that hold receipts of waiting deliveries are kept for longer.
 #[tokio::test(start_paused = true)]
 async fn sweep_lets_receipts_of_settled_deliveries_expire() {
-    let world = applied(40).await;
+    let world = applied(60).await;
     world.append("test/a", "waits").await;
     operator(&world).hold(&entity()).await.unwrap();
     let expiry = || {
@@ -42,7 +42,7 @@ async fn sweep_lets_receipts_of_settled_deliveries_expire() {
 /// The sweep finds out by the delivery's expiry whether it has extended the receipts.
 #[tokio::test(start_paused = true)]
 async fn sweep_extends_receipts_before_their_deliveries() {
-    let mut world = applied(40).await;
+    let mut world = applied(60).await;
     world.env.sleep(Duration::from_secs(16 * 86_400)).await;
     operator(&world).hold(&entity()).await.unwrap();
     rewound(&world, 0).await;

@@ -53,7 +53,7 @@ use webhook_serializer::{
 };
 
 use stop::{Stops, stop_when_asked};
-use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter};
+use tell::{EventPrinter, QueueAnnouncer, RefusalsPrinter, SourcesPrinter};
 
 #[derive(Debug, Clone)]
 pub struct OwnProject {
@@ -91,6 +91,9 @@ pub struct Local {
     /// The console's port; by default 9001, or a free port if 9001 is taken
     #[arg(long, conflicts_with = "demo", value_name = "PORT")]
     console_port: Option<u16>,
+    /// The port of the wake-ups' queue and of the sources' queues; by default a free one
+    #[arg(long, conflicts_with = "demo", default_value_t = 0, hide_default_value = true, value_name = "PORT")]
+    queue_port: u16,
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
     sources: Option<PathBuf>,
@@ -176,6 +179,7 @@ impl Local {
         let options = LocalOptions {
             data: self.data.clone(),
             listen: (self.listen, if samples_in.is_some() { 0 } else { self.port }).into(),
+            queue_port: self.queue_port,
             workers: self.workers,
             sources: sources.clone(),
             sources_file: file.clone(),
@@ -187,9 +191,6 @@ impl Local {
         if self.no_functions {
             return self.serve_elsewhere(options).await;
         }
-        if let Some(file) = file.clone() {
-            tokio::spawn(follow(file, sources.clone()));
-        }
         let observer = (story.clone(), RefusalsPrinter { json: self.json });
         let mut deployment = match LocalRun::start(options, Arc::new(observer)).await {
             Ok(deployment) => deployment.side_by_side(SLOTS),
@@ -200,6 +201,10 @@ impl Local {
                 return Err(error);
             }
         };
+        if let Some(file) = file.clone() {
+            let announcer = QueueAnnouncer { endpoint: deployment.engines.queue_endpoint(), json: self.json };
+            tokio::spawn(follow(file, sources.clone(), announcer));
+        }
         // The user's worker reads its sources document from a file.
         let directory = tempfile::tempdir()?;
         let file = in_a_file(file, &directory)?;
@@ -355,7 +360,7 @@ async fn play_samples(
 const WRITTEN: Duration = Duration::from_millis(500);
 
 /// Reads the document after each change of its file, so that the author of an invalid change sees the error at once.
-async fn follow(file: PathBuf, sources: LiveSources) {
+async fn follow(file: PathBuf, sources: LiveSources, announcer: QueueAnnouncer) {
     let modified = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
     let mut read = modified();
     let mut before = read;
@@ -364,7 +369,9 @@ async fn follow(file: PathBuf, sources: LiveSources) {
         let now = modified();
         if now != read && now == before {
             read = now;
+            let known = sources.current();
             sources.read_now().await;
+            announcer.announce_new(&known, &sources.current());
         }
         before = now;
     }

@@ -82,7 +82,7 @@ mod tests {
             identity: Some(IdentityHash::from_bytes(sequence.to_be_bytes())),
             settlement,
             token: FencingToken(token),
-            attempts: 255,
+            attempts: 31,
             settled_at: Timestamp::from_millis(AT),
             took: Some(Duration::from_secs(60)),
         }

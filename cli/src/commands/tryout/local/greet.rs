@@ -14,7 +14,7 @@ use webhook_serializer::{
     time::Env,
 };
 
-use super::Local;
+use super::{Local, tell::print_queue};
 use crate::commands::print_json;
 
 impl Local {
@@ -50,7 +50,7 @@ impl Local {
         say!("DynamoDB   {}", deployment.engines.dynamodb_url());
         say!("queue      {}", deployment.engines.queue_endpoint());
         for (source, url) in deployment.source_queues() {
-            say!("{:11}{url} is the queue of {source}", "");
+            print_queue(&source, &url);
         }
         match &self.data {
             Some(directory) => say!("data       {}", directory.display()),

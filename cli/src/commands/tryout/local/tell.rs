@@ -5,7 +5,7 @@ use std::time::Duration;
 use console::style;
 use serde_json::{Value, json};
 use serializer::{
-    local::demo,
+    local::{demo, queue_urls},
     output::{command_line, local_option},
     say,
     view::{
@@ -18,6 +18,7 @@ use webhook_serializer::{
     engine::store::Store,
     operator::Operator,
     protocol::receipt::Settlement,
+    sources::Sources,
     telemetry::{Event, IngestRefusal, Observer},
 };
 
@@ -47,6 +48,30 @@ impl Observer for SourcesPrinter {
     }
 }
 
+/// Prints the queues of sources that are added while the local run serves its queues at `endpoint`.
+#[derive(Debug)]
+pub(super) struct QueueAnnouncer {
+    pub(super) endpoint: String,
+    pub(super) json: bool,
+}
+
+impl QueueAnnouncer {
+    pub(super) fn announce_new(&self, known: &Sources, sources: &Sources) {
+        let known = queue_urls(&self.endpoint, known);
+        for (source, url) in queue_urls(&self.endpoint, sources).into_iter().filter(|queue| !known.contains(queue)) {
+            if self.json {
+                print_json(&json!({ "what": "queue added", "source": source, "url": url }));
+            } else {
+                print_queue(&source, &url);
+            }
+        }
+    }
+}
+
+pub(super) fn print_queue(source: &str, url: &str) {
+    say!("{:11}{url} is the queue of {source}", "");
+}
+
 /// Prints refused webhooks and messages, which no row records.
 #[derive(Debug)]
 pub(super) struct RefusalsPrinter {
@@ -62,8 +87,10 @@ impl Observer for RefusalsPrinter {
             return;
         }
         let source = source.map(|source| format!(" of {source}")).unwrap_or_default();
-        let what = if *refusal == IngestRefusal::UnknownQueue { "message" } else { "webhook" };
-        say!("{:11}a {what}{source} was refused ({}): {reason}", "", refusal.as_str());
+        match refusal {
+            IngestRefusal::UnknownQueue => say!("{:11}a message stays in its queue: {reason}", ""),
+            _ => say!("{:11}a webhook{source} was refused ({}): {reason}", "", refusal.as_str()),
+        }
     }
 }
 

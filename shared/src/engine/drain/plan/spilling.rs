@@ -47,14 +47,13 @@ impl Drain {
 
     /// Returns the receipts that must be written elsewhere before the settle after `decision`. The
     /// caller can write them while it writes `decision`.
+    ///
+    /// After a group, a later page has many receipts more: those of the group.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Option<Spilling> {
-        let waiting = self.state.tail.0.saturating_sub(decision.last().0);
-        // The next group is likely to be as large as this one.
-        let more = decision.places().min(usize::try_from(waiting).unwrap_or(usize::MAX));
-        if more == 0 {
+        if decision.places() > 1 || self.state.tail <= decision.last() {
             return None;
         }
-        let next = decision.recent.next_beyond(self.memory.capacity, more);
+        let next = decision.recent.next_beyond(self.memory.capacity);
         self.spilling(next.filter(|receipt| receipt.sequence <= self.state.head))
     }
 

@@ -270,12 +270,17 @@ fn next_page_is_read_ahead_if_page_lacks_a_full_next_group() {
 }
 
 #[test]
-fn receipts_are_spilled_in_advance_for_whole_group() {
-    let receipts = [("D5", Settlement::Applied), ("D6", Settlement::Applied), ("D7", Settlement::Applied)];
-    let drain = roomy(remembering(&receipts, 20), 4, page(5));
-    let decision = drain.decision(SettleRequest { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
-    assert_eq!(identities(&decision.dropped), [5]);
-    assert_eq!(spilling(drain.to_spill_ahead(&decision)), [6, 7]);
+fn receipts_of_two_groups_share_a_page() {
+    let mut drain = roomy(row(7, 20), 4, page(6));
+    let decide =
+        |drain: &Drain| drain.decision(SettleRequest { group: several(2), ..ended(Settlement::Applied) }, NOW, None);
+    for expected in [&[][..], &[], &[8, 9, 10, 11]] {
+        let decision = decide(&drain);
+        assert_eq!(spilling(drain.to_spill(&decision)), expected);
+        assert_eq!(spilling(drain.to_spill_ahead(&decision)), [0; 0]);
+        let state = EntityState { head: decision.last(), recent: decision.recent.clone(), ..drain.state.clone() };
+        drain.settled(state, &decision);
+    }
 }
 
 #[test]
