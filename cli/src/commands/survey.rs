@@ -59,8 +59,8 @@ pub enum ReadScope {
     Parked,
     /// The orders that are not settled, and the parked deliveries.
     All,
-    /// [`All`](Self::All) and the settled orders.
-    Everything,
+    /// [`All`](Self::All) and as many of the newest settled orders.
+    Everything(usize),
     /// [`All`](Self::All) and, if this stays below [`FREE`], all deliveries. If the orders in trouble are known from
     /// indexes, the others may be read in part.
     Rates,
@@ -105,7 +105,9 @@ impl<'a> Surveyor<'a> {
         let operator = deployment.operator();
         let mut surveyor =
             Self { deployment, operator, interrupt, cost, unasked: 0, declined: false, survey: Survey::default() };
-        surveyor.survey.overview.keeps_settled = wanted == ReadScope::Everything;
+        if let ReadScope::Everything(settled) = wanted {
+            surveyor.survey.overview.keeps_settled = settled;
+        }
         surveyor.survey.overview.pace = Throughput::until(deployment.env.now());
         let is_without_parked = matches!(wanted, ReadScope::Orders | ReadScope::Trouble);
         if !is_without_parked {

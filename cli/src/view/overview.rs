@@ -1,6 +1,9 @@
 //! Collects the orders that are not settled and the parked deliveries, and groups both by source and error.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use webhook_serializer::{
     alerts::alike,
@@ -125,11 +128,22 @@ pub struct Overview {
     /// The number of rows of each format version.
     pub formats: BTreeMap<u64, u64>,
     pub pace: Throughput,
-    /// True if settled orders get a lane too.
-    pub keeps_settled: bool,
+    /// The number of settled orders that get a lane too: the newest.
+    pub keeps_settled: usize,
     /// True once the parked deliveries are known from their index, so that their rows are not counted again.
     pub knows_parked: bool,
     places: BTreeMap<String, usize>,
+    /// The number of settled orders that have a lane.
+    settled: usize,
+}
+
+/// The number of settled orders beyond [`Overview::keeps_settled`] that may have a lane until their lanes are dropped
+/// together.
+const SPARE_LANES: usize = 1_000;
+
+/// Returns whether nothing of the order waits. A valid lease on an empty order is normal; an expired one is not.
+fn is_settled(kind: Kind, state: &EntityState) -> bool {
+    kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold))
 }
 
 #[derive(Debug, Clone)]
@@ -185,16 +199,33 @@ impl Overview {
 
     fn add_lane(&mut self, state: EntityState, now: Timestamp) {
         let kind = Kind::of(&state, now);
-        // A valid lease on an empty order is normal; an expired one is not.
-        let is_settled = kind == Kind::Idle || (state.is_empty() && !matches!(kind, Kind::Abandoned | Kind::OnHold));
-        if (is_settled && !self.keeps_settled) || self.places.contains_key(state.entity.as_str()) {
+        let is_settled = is_settled(kind, &state);
+        if (is_settled && self.keeps_settled == 0) || self.places.contains_key(state.entity.as_str()) {
             return;
+        }
+        if is_settled {
+            self.settled += 1;
+            if self.settled > self.keeps_settled.saturating_add(SPARE_LANES) {
+                self.drop_older_settled();
+            }
         }
         let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
         let active_at = settled_at.into_iter().chain(state.pending_since).chain(state.hold.since()).max();
         self.places.insert(state.entity.to_string(), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
         self.lanes.push(OrderSummary { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });
+    }
+
+    /// Drops the lanes of settled orders, except the newest.
+    fn drop_older_settled(&mut self) {
+        let (mut settled, mut lanes): (Vec<_>, Vec<_>) =
+            self.lanes.drain(..).partition(|lane| is_settled(lane.kind, &lane.state));
+        settled.sort_by_key(|lane| Reverse(lane.active_at));
+        settled.truncate(self.keeps_settled);
+        self.settled = settled.len();
+        lanes.append(&mut settled);
+        self.places = lanes.iter().map(|lane| lane.state.entity.to_string()).zip(0..).collect();
+        self.lanes = lanes;
     }
 
     /// Adds a parked delivery's row, or what the index holds of it.
@@ -433,6 +464,26 @@ mod tests {
                 "waiting shop - 1 2 (1 of other) 7 shop/order/9 3",
             ]
         );
+    }
+
+    /// Promise: `list` holds only the orders that it shows and those that are not settled.
+    #[test]
+    fn only_the_newest_settled_orders_have_lanes() {
+        let mut seen = Overview { keeps_settled: 2, ..Overview::default() };
+        seen.order(&blocked("shop/order/blocked", 300, "no"), NOW);
+        let mut most = 0;
+        for number in 0..5_000_u64 {
+            let ended = number * 7 % 5_000;
+            let row = order(&format!("shop/order/{ended}")).with(a::HEAD, 4_u32).with(a::PENDING_SINCE, ended);
+            seen.order(&row, NOW);
+            most = most.max(seen.lanes.len());
+        }
+        assert!(most <= SPARE_LANES + 4, "{most}");
+        seen.drop_older_settled();
+        let kept: Vec<_> = seen.lanes.iter().map(|lane| lane.state.entity.as_str()).collect();
+        assert_eq!((kept, seen.orders), (vec!["shop/order/blocked", "shop/order/4999", "shop/order/4998"], 5_001));
+        seen.delivery(&delivery(&delivery_row(&key("shop/order/blocked"), Sequence(3)), "shop"));
+        assert_eq!(seen.lanes[0].source.as_ref().map(SourceName::as_str), Some("shop"));
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl ListArguments {
             (false, true) if !self.waiting => ReadScope::Trouble,
             (false, true) => ReadScope::Orders,
             (true, false) => ReadScope::Parked,
-            _ if self.is_unfiltered() => ReadScope::Everything,
+            _ if self.is_unfiltered() => ReadScope::Everything(self.limit as usize),
             _ => ReadScope::All,
         }
     }
@@ -189,7 +189,7 @@ impl ListArguments {
         {
             bail!(unknown);
         }
-        self.print(&entries, &deployment);
+        self.print(&entries, survey.overview.orders, &deployment);
         Ok(ExitCode::SUCCESS)
     }
 
@@ -221,7 +221,7 @@ impl ListArguments {
         entries
     }
 
-    fn print(&self, entries: &[(&EntityKey, ListedOrder<'_>)], deployment: &Deployment) {
+    fn print(&self, entries: &[(&EntityKey, ListedOrder<'_>)], orders: u64, deployment: &Deployment) {
         let now = deployment.env.now();
         let time = if self.is_unfiltered() { ">active" } else { ">since" };
         let mut table = Table::new(&["order", "state", ">waiting", time, "source", "why", "next"]);
@@ -255,8 +255,10 @@ impl ListArguments {
         } else {
             output::print(table);
         }
-        if shown.len() < entries.len() {
-            say!("{} more are not shown; --limit N shows more", entries.len() - shown.len());
+        // Most settled orders are counted only.
+        let all = if self.is_unfiltered() { entries.len().max(orders as usize) } else { entries.len() };
+        if shown.len() < all {
+            say!("{} more are not shown; --limit N shows more", all - shown.len());
         }
         let kept_until = shown.iter().flat_map(|(_, entry)| &entry.parked).filter_map(|one| one.kept_until);
         if let Some(end) = delivery::first_end(kept_until) {
