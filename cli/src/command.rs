@@ -86,7 +86,7 @@ pub(crate) enum Command {
 static GROUPS: [(&str, &[&Verb], &[&str]); 4] = [
     ("Try", &[], &["local", "send", "verify", "sign"]),
     ("Look", &[], &["status", "list", "show", "listen", "find", "export", "console", "audit", "jobs"]),
-    ("Mend", &VERBS, &["erase", "lease", "restore"]),
+    ("Mend", VERBS, &["erase", "lease", "restore"]),
     ("Set up", &[], &["init", "source", "check", "alerts", "doctor"]),
 ];
 

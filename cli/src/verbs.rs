@@ -34,7 +34,7 @@ pub use plan::ParkedSelection;
 pub use report::{Effect, Report};
 
 /// The verbs, in the order of the command's help and of the console's buttons.
-pub static VERBS: [&Verb; 8] = [
+pub static VERBS: &[&Verb] = &[
     &resume::RESUME,
     &retry::RETRY,
     &skip::SKIP,

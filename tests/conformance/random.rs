@@ -23,20 +23,10 @@ use webhook_serializer::{
         attempt::{FailureClass, Retries},
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence, SourceName},
-        inbox::{
-            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
-            Settled, SettledAndReleased, Settling, Skip, Spill, SpillPage, Unblock, Void,
-        },
+        inbox::*,
         keys::{alerts_row, entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
-        lease::{
-            Acquire, Acquired, Follow, ForceRelease, HandOver, LONGEST_YIELD, Lease, MarkHandOver, Release,
-            ReleaseEmpty, Renew, Renewed, RequestYield, TakeOver,
-        },
-        maintain::{
-            self, AdvancePosition, BegunRestore, Discard, ExpireAgain, ExtendRetention, ForceAcquired, Forget,
-            KeepForever, ListJob, MarkRedrive, NumbersAdvanced, Position, PositionAdvanced, Reason, Remove, RemovePart,
-            RestoreRecord, Round, SweepTurn,
-        },
+        lease::*,
+        maintain::*,
         operation::Operation,
         receipt::{Receipt, Recent, Settlement, Spilled},
         state::{BlockReason, EntityState, EventTimes, HolderInfo},
@@ -261,11 +251,11 @@ impl<'a> RandomCase<'a> {
         }
         let seen = pick(&self.restores, act.pick).filter(|_| !act.twist.is_multiple_of(5));
         if let (OperationKind::EndRestore, Some(restoring)) = (act.kind, &seen) {
-            self.run(&maintain::RecordFindings { restoring, found: "{}" }).await?;
-            return self.run(&maintain::EndRestore { restoring, now }).await.map(drop);
+            self.run(&RecordFindings { restoring, found: "{}" }).await?;
+            return self.run(&EndRestore { restoring, now }).await.map(drop);
         }
         let restoring = self.restoring(now);
-        let begin = maintain::BeginRestore { seen: seen.as_ref(), restoring: &restoring };
+        let begin = BeginRestore { seen: seen.as_ref(), restoring: &restoring };
         if self.run(&begin).await? == Some(BegunRestore::Begun) {
             self.restores.push(restoring);
         }

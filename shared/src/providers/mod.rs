@@ -3,8 +3,7 @@
 //!
 //! Each provider is a small module of pure functions over bytes, secrets and a time.
 //! Signatures are checked over the bytes as received, in constant time, against every
-//! configured secret. To add a provider, write its module, implement [`Provider`], and add a
-//! line to `providers!`.
+//! configured secret. `CONTRIBUTING.md` says how to add a provider.
 
 use std::{borrow::Cow, time::Duration};
 

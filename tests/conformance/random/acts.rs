@@ -177,21 +177,20 @@ impl RandomCase<'_> {
                 let restoring = self.restoring(now);
                 let holder = self.nonce();
                 let last = Sequence(seen.tail.0 + u64::from(act.twist % 3));
-                let seize =
-                    maintain::ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
+                let seize = ForceAcquire { restoring: &restoring, seen: &seen, last, holder: &holder, now, length };
                 if let Some(ForceAcquired::Granted(lease, state)) = self.run(&seize).await? {
                     self.acquired(Some(Acquired::Granted(lease, state)))?;
                 }
             }
             OperationKind::MendWaits => {
                 let Some(seen) = state else { return Ok(()) };
-                self.run(&maintain::MendWaits { seen: &seen }).await?;
+                self.run(&MendWaits { seen: &seen }).await?;
             }
             OperationKind::AdvanceNumbers => {
                 let Some(seen) = state else { return Ok(()) };
                 let restoring = self.restoring(now);
                 let retention = Duration::from_secs(60);
-                let raise = maintain::AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
+                let raise = AdvanceNumbers { restoring: &restoring, seen: &seen, job: None, now, retention };
                 if let Some(NumbersAdvanced::Advanced(state)) = self.run(&raise).await? {
                     // Every earlier grant has a smaller token.
                     self.granted.insert(state.entity.clone(), state.token);
@@ -384,11 +383,11 @@ impl RandomCase<'_> {
             }
             OperationKind::BeginHold => {
                 let seen = state.map(|state| state.hold).unwrap_or_default();
-                self.run(&maintain::BeginHold { entity: &entity, seen, now }).await?;
+                self.run(&BeginHold { entity: &entity, seen, now }).await?;
             }
             OperationKind::EndHold => {
                 let Some(seen) = state else { return Ok(()) };
-                self.run(&maintain::EndHold { seen: &seen, purge_at }).await?;
+                self.run(&EndHold { seen: &seen, purge_at }).await?;
             }
             OperationKind::RetryNow => {
                 let Some(seen) = state else { return Ok(()) };
@@ -411,21 +410,13 @@ impl RandomCase<'_> {
                     _ => self.nonce(),
                 };
                 let sequence = state.map(|state| state.next()).filter(|_| act.twist.is_multiple_of(2));
-                let done = maintain::OperatorAction {
-                    entity,
-                    nonce,
-                    verb: "skip".into(),
-                    sequence,
-                    reason,
-                    ended: None,
-                    found: None,
-                };
+                let done =
+                    OperatorAction { entity, nonce, verb: "skip".into(), sequence, reason, ended: None, found: None };
                 if act.kind == OperationKind::LogAction {
-                    self.run(&maintain::LogAction { action: &done, purge_at: now }).await?;
+                    self.run(&LogAction { action: &done, purge_at: now }).await?;
                     self.act = Some(done.nonce);
                 } else {
-                    self.run(&maintain::LogOutcome { action: &done, outcome: "settled as parked", found: None })
-                        .await?;
+                    self.run(&LogOutcome { action: &done, outcome: "settled as parked", found: None }).await?;
                 }
                 return Ok(());
             }

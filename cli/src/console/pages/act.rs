@@ -56,7 +56,7 @@ pub(super) async fn one(
 }
 
 async fn act(shared: &ConsoleState, name: &str, order: &OrderForm, request: &PageRequest) -> Shown {
-    let verb = VERBS.into_iter().find(|verb| verb.name == name);
+    let verb = VERBS.iter().find(|verb| verb.name == name);
     let verb = verb.ok_or_else(|| Problem::Unknown(format!("There is no action {}.", quoted(name))))?;
     let entity = key(&order.key)?;
     let at = match &order.sequence {

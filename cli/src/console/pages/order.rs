@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     output::duration,
-    verbs::{Situation, VERBS, Verb, redrive::REDRIVE},
+    verbs::{Situation, VERBS, redrive::REDRIVE},
     view::{
         order_status::{Kind, NextCommand, attempts_so_far},
         timeline::{Timeline, outcome, waited},
@@ -139,7 +139,7 @@ fn facts(state: &EntityState, now: Timestamp) -> Markup {
 }
 
 pub(super) fn actions(situation: &Situation<'_>) -> Markup {
-    let offered: Vec<&Verb> = VERBS.into_iter().filter(|verb| (verb.is_offered)(situation)).collect();
+    let offered: Vec<_> = VERBS.iter().filter(|verb| (verb.is_offered)(situation)).collect();
     html! {
         @if !offered.is_empty() {
             section.act aria-label="Actions" {
