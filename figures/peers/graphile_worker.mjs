@@ -1,4 +1,4 @@
-// Graphile Worker on a Postgres server of its own: a job queue for each order, whose jobs run one at a time.
+// Graphile Worker on a new Postgres server: a job queue for each order, whose jobs run one at a time.
 //
 // Worker and server have their default settings, except for the number of connections, which follows the advice in
 // WorkerOptions.maxPoolSize.

@@ -1,4 +1,4 @@
-// groupmq on a Redis server of its own: a group for each order.
+// groupmq on a new Redis server: a group for each order.
 //
 // Redis has its default settings, so it does not write each event to its log before it answers.
 import { execFileSync } from "node:child_process";

@@ -1,4 +1,4 @@
-// Restate on a server of its own: a virtual object for each order, whose invocations run one at a time.
+// Restate on a new server: a virtual object for each order, whose invocations run one at a time.
 //
 // The server has its default settings. Its limit of concurrent invocations is left out, because it applies to each of
 // its 24 partitions (https://github.com/restatedev/restate/pull/5314, read 2026-11-29). The handler journals no steps,

@@ -4,7 +4,7 @@
 //
 // --runs N       the number of runs of each system, 3 without the option
 // --only NAME    only this system, like `groupmq`; repeat the option for several
-// --ungrouped    gives the other systems each event as an order of its own; the table must then show mistakes
+// --ungrouped    gives the other systems each event in a separate group; the table must then show mistakes
 import { spawnSync } from "node:child_process";
 import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
@@ -55,7 +55,7 @@ function fail(message) {
   process.exit(2);
 }
 
-/** Runs a system in a process of its own. */
+/** Runs a system in a separate process. */
 function runOnce(name) {
   const program = [join(import.meta.dirname, `${name}.mjs`), ...(options.ungrouped ? ["--ungrouped"] : [])];
   const { status, stdout } = spawnSync(process.execPath, program, {
@@ -67,7 +67,7 @@ function runOnce(name) {
 }
 
 function table() {
-  const figures = ["wall ms", "events/s", "program ms", "engine ms", "at once"];
+  const figures = ["wall ms", "range", "events/s", "program ms", "engine ms", "at once"];
   const rows = [["system", "version", "engine", ...figures, ...MISTAKES]];
   const notRun = [];
   for (const [name, runs] of measured) {
@@ -76,16 +76,19 @@ function table() {
       notRun.push(`${SYSTEMS[name]} not run: ${reason}`);
       continue;
     }
-    const median = (figure) => runs.map((run) => run[figure]).sort((a, b) => a - b)[Math.floor(runs.length / 2)];
+    const sorted = (figure) => runs.map((run) => run[figure]).sort((a, b) => a - b);
+    const median = (figure) => sorted(figure)[Math.floor(runs.length / 2)];
     const wall = median("wallMs");
+    const [fastest, slowest] = [sorted("wallMs").at(0), sorted("wallMs").at(-1)];
     rows.push([
       SYSTEMS[name],
       runs[0].version,
       runs[0].engine,
       wall.toFixed(0),
+      `${fastest.toFixed(0)}–${slowest.toFixed(0)}`,
       ((EVENTS / wall) * 1e3).toFixed(0),
       median("programMs").toFixed(2),
-      median("engineMs").toFixed(2),
+      median("engineMs")?.toFixed(2) ?? "–",
       median("atOnce") ?? "–",
       // A median would hide a mistake.
       ...MISTAKES.map((mistake) => runs.reduce((sum, run) => sum + run[mistake], 0)),

@@ -18,7 +18,7 @@ const CLOCK_TICK_MS = 10;
 const NOBODY = 65_534;
 
 /**
- * Makes each event a group of its own, to show that the checker notices mistakes. There are fewer orders then, because
+ * Gives each event a separate group, to show that the checker notices mistakes. There are fewer orders then, because
  * two events of one order rarely meet among 200 orders.
  */
 const IS_UNGROUPED = process.argv.includes("--ungrouped");
@@ -111,7 +111,7 @@ export async function measure(start) {
     await round.run("order", send);
     const program = process.cpuUsage(cpu.program);
     const enginesMs = treeCpu(engines) - cpu.engines;
-    const wallMs = Math.max(...round.runs.map((run) => run.end ?? Infinity)) - began;
+    const wallMs = Math.max(...round.runs.map((run) => run.end ?? began)) - began;
     await stop();
     const figures = {
       version,
