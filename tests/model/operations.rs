@@ -409,7 +409,7 @@ impl Execution {
                 let row = after.map(RowRef::of);
                 Executed { row, landed: true, reply: reply(outcome) }
             }
-            Err(()) => {
+            Err(memory::ConditionFailed) => {
                 let free = before.as_ref().is_some_and(|row| row.get(a::HOLDER).is_none());
                 let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
                 let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");

@@ -14,6 +14,7 @@ use webhook_serializer::{
     CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
     engine::{queue::check_url, store::Store, wake::Waker},
     leases::{KeyDisplay, UnansweredRequest},
+    protocol::table::ConditionResult,
     telemetry::{Event, Observer},
     time::Env,
 };
@@ -323,9 +324,10 @@ async fn run(
                 };
                 match guard.commit(writes).await {
                     Ok(CommitOutcome::Committed) => return effects.emit(json!({ "is": "committed" })),
-                    Ok(CommitOutcome::Refused(NotCommitted { guard: kept, refusals })) => {
+                    Ok(CommitOutcome::Refused(NotCommitted { guard: kept, results })) => {
                         guard = kept;
-                        let refused = (0..refusals.len()).filter(|number| refusals[*number].is_some()).collect();
+                        let failed = |number: &usize| results[*number] != ConditionResult::Held;
+                        let refused = (0..results.len()).filter(failed).collect();
                         effects.emit(not_committed(refused));
                     }
                     Err(error) => return effects.emit(failed(&error)),

@@ -71,9 +71,16 @@ pub enum Written {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transacted {
     Landed,
-    /// Nothing landed. Contains one element for each write: `Some` if the write's condition failed,
-    /// with the row if there is one.
-    Refused(Vec<Option<Option<Row>>>),
+    /// Nothing landed, because at least one condition failed. Contains the result of each write, in order.
+    Refused(Vec<ConditionResult>),
+}
+
+/// The result of one write's condition in a refused transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConditionResult {
+    Held,
+    /// Contains the unchanged row, or `None` if there is no such item.
+    Failed(Option<Row>),
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -20,7 +20,7 @@ use crate::{
     operation::Operation,
     receipt::{Receipt, Recent, Spilled},
     state::{BlockReason, CARRIED_OVER, EntityState, EventTimes, LeaseKind, OVERDUE},
-    table::{Row, Transacted, Written},
+    table::{ConditionResult, Row, Transacted, Written},
     time::Timestamp,
     waits::SourceTag,
 };
@@ -165,7 +165,9 @@ fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
     let own = after(&settle, &row);
     let commit = Commit { settling: Settling::GoesOn(settle), writes: &[], is_on_hold: false };
-    let met = |row: &Row| commit.judge(Transacted::Refused(vec![Some(Some(row.clone()))])).expect("it can be read");
+    let met = |row: &Row| {
+        commit.judge(Transacted::Refused(vec![ConditionResult::Failed(Some(row.clone()))])).expect("it can be read")
+    };
     let on_hold = row.clone().with(a::HOLD, 7_u32);
     assert_eq!(met(&on_hold), Committed::Grown(state(&on_hold)));
     assert_eq!(met(&own), Committed::Landed(lease.settled()), "a first try landed");
@@ -173,7 +175,7 @@ fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
     assert_eq!(met(&further(&on_hold, a::HEAD, 2)), Committed::Lost, "it is decided");
     assert_eq!(met(&freed(&on_hold)), Committed::Lost, "the lease has ended");
     assert_eq!(met(&row), Committed::Lost, "it would be refused for the same reason again");
-    assert_eq!(commit.judge(Transacted::Refused(vec![None])), Ok(Committed::Refused));
+    assert_eq!(commit.judge(Transacted::Refused(vec![ConditionResult::Held])), Ok(Committed::Refused));
 }
 
 #[test]
