@@ -24,8 +24,8 @@ use webhook_serializer::{
         delivery::{Envelope, PutPart},
         entity::{EntityKey, FencingToken, Identity, Sequence, SourceName},
         inbox::{
-            Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle, SettleAndRelease,
-            Settled, SettledAndReleased, Settling, Skip, Spill, SpillPage, Unblock, Void,
+            AfterFailure, Block, Claim, Commit, Decision, Fail, MarkStart, Park, Put, RetryNow, Rewind, Settle,
+            SettleAndRelease, Settled, SettledAndReleased, Settling, Skip, Spill, SpillPage, Unblock, Void,
         },
         keys::{alerts_row, entity_row, inbox_range, key_of, part_row, restore_row, sweep_position_row},
         lease::{

@@ -146,6 +146,10 @@ pub struct EntityState {
     pub newest_event_time: EventTimes,
 }
 
+/// The value of `suspect` once a lease holder did not vanish with the suspect. It counts the first holder, which made
+/// the delivery a suspect.
+pub(crate) const FIRST_HOLDER: u32 = 1;
+
 /// The longest `last_error`, in bytes, of a row that is full of receipts.
 pub const LAST_ERROR_BYTES: usize = 51;
 

@@ -41,12 +41,12 @@ fn decision(state: &EntityState, lease: &Lease) -> Decision {
 
 fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retries) -> Fail<'a> {
     let sequence = seen.next();
-    let retry_at = Some(NOW + LENGTH);
+    let then = AfterFailure::RetryAt(NOW + LENGTH);
     let suspected = false;
     let one_by_one = None;
     let error = "out of order";
     let source = SourceTag::default();
-    Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error, source }
+    Fail { lease, sequence, attempts, retries, suspected, one_by_one, then, error, source }
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn claim_after_failed_attempt_needs_no_wake_up() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let fail = fail(&lease, &seen, 0, Retries::default().after(FailureClass::Unavailable, LENGTH));
     let failed = state(&after(&fail, &row));
-    assert_eq!((failed.handover, failed.retry_at, failed.attempts), (fail.retry_at, fail.retry_at, 0));
+    assert_eq!((failed.handover, failed.retry_at, failed.attempts), (Some(NOW + LENGTH), Some(NOW + LENGTH), 0));
     assert_eq!(failed.retries.waited(FailureClass::Unavailable), LENGTH);
     assert!(!owes_wake_up(&failed, NOW) && !owes_wake_up(&failed, NOW + LENGTH), "a claim relies on it");
-    let blocked = state(&after(&Fail { retry_at: None, ..fail }, &row));
+    let blocked = state(&after(&Fail { then: AfterFailure::Block, ..fail }, &row));
     assert_eq!((blocked.handover, blocked.blocked), (None, Some(BlockReason::Attempts)));
 }
 
@@ -273,12 +273,12 @@ proptest! {
         let mut row = Some(row);
         if fails {
             let error = "out of order";
-            let retry_at = Some(now);
+            let then = AfterFailure::RetryAt(now);
             let one_by_one = Some(state.tail);
             let sequence = state.next();
             let retries = Retries::default();
             let fail = Fail {
-                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error,
+                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, then, error,
                 source: SourceTag::default(),
             };
             landed(&fail, &mut row);

@@ -155,7 +155,7 @@ impl<'a> Driver<'a> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
         match self.renewer.hold(self.drainer.store.run(&mark, MARK_TIMEOUT)).await?? {
-            Marked::Marked => Ok(()),
+            Marked::Recorded => Ok(()),
             Marked::Lost => Err(DrainError::Lost),
         }
     }

@@ -204,7 +204,7 @@ impl Drain {
     pub(super) fn give_up(&self, on_failure: OnFailure, attempts: u32, error: String) -> Step {
         match on_failure {
             OnFailure::Park => park(attempts, error),
-            OnFailure::Block => Step::GiveUp(attempts, self.state.retries, error),
+            OnFailure::Block => Step::GiveUp { attempts, retries: self.state.retries, error },
         }
     }
 }
