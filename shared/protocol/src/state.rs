@@ -165,6 +165,14 @@ pub(crate) const CARRIED_OVER: &str = "the previous delivery did not reach the d
 /// The value of `last_error` of a delivery that a breaker refused before its first start.
 pub const NOT_TRIED: &str = "not tried: other orders of its source fail or hang";
 
+/// Returns whether a stored `last_error` means that the delivery was not tried.
+///
+/// Only the text says so in rows that a version without `waits` wrote. So the text is part of the stored format, and
+/// must not change.
+pub(crate) fn is_not_tried(last_error: &str) -> bool {
+    last_error == NOT_TRIED
+}
+
 pub const LARGEST_GROUP: u8 = 25;
 
 /// The number of consecutive lease holders that may vanish with a delivery, without a recorded
@@ -421,6 +429,12 @@ mod tests {
         for fixed in [CARRIED_OVER, HOLDER_VANISHED, NOT_TRIED] {
             assert!(fixed.len() <= LAST_ERROR_BYTES, "{} bytes: {fixed}", fixed.len());
         }
+    }
+
+    #[test]
+    fn stored_text_of_an_untried_delivery_is_recognised() {
+        assert!(is_not_tried("not tried: other orders of its source fail or hang"));
+        assert!(![CARRIED_OVER, HOLDER_VANISHED, "no"].into_iter().any(is_not_tried));
     }
 
     #[test]

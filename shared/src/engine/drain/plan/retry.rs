@@ -104,6 +104,7 @@ impl Drain {
             }
             retries => retries,
         };
+        // A delivery that was tried keeps its error, and so its class of waits.
         let error = self.state.last_error.clone().unwrap_or_else(|| NOT_TRIED.into());
         Step::Retry { is_started: false, attempts: self.state.attempts, retries, one_by_one: None, wait, error }
     }
