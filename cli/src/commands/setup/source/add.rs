@@ -9,6 +9,7 @@ use serializer::{document, output::this_command};
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, NAMES},
+    sources::CredentialField,
 };
 
 use super::{ChangeOptions, refuse_guessable, secret, soon, whereabouts::DocumentLocation};
@@ -140,7 +141,7 @@ impl Add {
         if let Some(provider) = self.provider.as_deref().filter(|name| !needs_none && !has_no_secret(name)) {
             let what = format!("the secret of {provider}");
             let secret = secret::read(&what)?;
-            refuse_guessable(&what, "secrets", &secret)?;
+            refuse_guessable(&what, CredentialField::Secrets, &secret)?;
             fields.push(("secrets".into(), json!([secret])));
         }
         let (handler, url) = match self.handler.split_once('=') {
