@@ -47,7 +47,7 @@ pub use queue::QueueArn;
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
 pub use sender::{CredentialField, ReceivedWebhook};
-pub use source::Source;
+pub use source::{Intake, Source};
 pub use subscriber::{CopyOrder, SubscriberCopy};
 pub use topics::{Pattern, Patterns, Topics};
 

@@ -24,7 +24,7 @@ use serializer::{
 };
 use webhook_serializer::{
     providers::{Secret, is_placeholder_id},
-    sources::{CredentialField, REFRESH, STALE, Source},
+    sources::{CredentialField, Intake, REFRESH, STALE, Source},
 };
 
 pub use add::invoke;
@@ -173,10 +173,10 @@ fn refuse_guessable(what: &str, field: CredentialField, text: &str) -> Result<()
 
 /// Refuses a source that gets no webhooks.
 fn demand_door(source: &Source) -> Result<()> {
-    match (&source.from, &source.queue) {
-        (Some(from), _) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
-        (_, Some(queue)) => bail!("`{}` gets its deliveries from the queue {queue}, and no webhooks", source.name),
-        (None, None) => Ok(()),
+    match source.intake() {
+        Intake::CopiesOf(from) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
+        Intake::Queue(queue) => bail!("`{}` gets its deliveries from the queue {queue}, and no webhooks", source.name),
+        Intake::Url => Ok(()),
     }
 }
 

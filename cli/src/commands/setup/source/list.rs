@@ -9,7 +9,7 @@ use serializer::{
     document::advice::{self, Weight},
     output::{self, Table},
 };
-use webhook_serializer::sources::{CredentialField, QueueArn};
+use webhook_serializer::sources::{CredentialField, Intake, QueueArn};
 
 use super::{
     print, print_json, texts,
@@ -72,10 +72,10 @@ impl SourceListArguments {
             let said = [take.join(", "), but].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             table.row([
                 source.name.to_string(),
-                match (&source.from, &source.queue) {
-                    (Some(from), _) => format!("from {from}"),
-                    (_, Some(queue)) => format!("{} from {}", source.provider_name, queue.name()),
-                    (None, None) => source.provider_name.clone(),
+                match source.intake() {
+                    Intake::CopiesOf(from) => format!("from {from}"),
+                    Intake::Queue(queue) => format!("{} from {}", source.provider_name, queue.name()),
+                    Intake::Url => source.provider_name.clone(),
                 },
                 if templates.is_empty() { "{source}/{entity}".to_owned() } else { templates.join(", else ") },
                 match (host, function) {
