@@ -1,6 +1,6 @@
 //! The configuration of a function, which is read from the environment and validated once.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
 
@@ -46,6 +46,12 @@ impl Variables for Environment {
     }
 }
 
+impl Variables for BTreeMap<String, String> {
+    fn value(&self, name: &str) -> Option<String> {
+        self.get(name).filter(|value| !value.is_empty()).cloned()
+    }
+}
+
 impl Variables for &[(&str, &str)] {
     fn value(&self, name: &str) -> Option<String> {
         self.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
@@ -83,7 +89,8 @@ fn seconds(
     number(variables, name, default, allowed).map(Duration::from_secs)
 }
 
-pub(crate) fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
+/// Reads the variable `FAIR_QUEUE`, which is `false` by default.
+pub fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
     match variables.value("FAIR_QUEUE").as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
