@@ -368,7 +368,7 @@ impl Source {
     /// Returns the field that excludes a delivery, or `None` if the source takes it. A delivery without a topic is never
     /// excluded for that: its body may be unreadable.
     pub fn ignores(&self, topic: &str, body: &[u8]) -> Option<IgnoredBy> {
-        match self.takes(topic) || !providers::is_known(topic) {
+        match self.takes(topic) || !providers::is_known_topic(topic) {
             false => Some(IgnoredBy::Topics),
             true => self.filter.refusing(body).map(|place| IgnoredBy::Filter(place.to_owned())),
         }
