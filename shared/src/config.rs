@@ -98,8 +98,13 @@ pub fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
     }
 }
 
+/// The retention of deliveries and receipts, in days, unless `RETENTION_DAYS` sets another.
+pub const DEFAULT_RETENTION_DAYS: u64 = 30;
+
+pub const DEFAULT_RETENTION: Duration = Duration::from_secs(86_400 * DEFAULT_RETENTION_DAYS);
+
 pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
-    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
+    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", DEFAULT_RETENTION_DAYS, 1..=3650)?))
 }
 
 /// Converts a number of days to the retention of parked deliveries. Returns `None`, which means no limit,

@@ -12,6 +12,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value as Json, json};
 use webhook_serializer::{
     CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
+    config::DEFAULT_RETENTION_DAYS,
     engine::{queue::check_url, store::Store, wake::Waker},
     leases::{KeyDisplay, UnansweredRequest},
     protocol::table::ConditionResult,
@@ -41,12 +42,12 @@ struct Settings {
     queue_url: Option<String>,
     #[serde(default)]
     holder: String,
-    #[serde(default = "a_month")]
+    #[serde(default = "default_retention")]
     retention_days: u64,
 }
 
-fn a_month() -> u64 {
-    30
+fn default_retention() -> u64 {
+    DEFAULT_RETENTION_DAYS
 }
 
 /// Reads what the caller has given, as the host encoded it.

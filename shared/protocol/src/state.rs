@@ -80,7 +80,8 @@ impl BlockReason {
         }
     }
 
-    fn from_stored(text: &str) -> Option<Self> {
+    /// Parses the text that [`as_str`](Self::as_str) returns.
+    pub fn parse(text: &str) -> Option<Self> {
         [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished]
             .into_iter()
             .find(|reason| reason.as_str() == text)
@@ -240,7 +241,7 @@ impl EntityState {
             pending_since: time(a::PENDING_SINCE),
             blocked: match row.text(a::BLOCKED) {
                 None => None,
-                Some(text) => Some(BlockReason::from_stored(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
+                Some(text) => Some(BlockReason::parse(text).ok_or(CorruptRow::Attribute(a::BLOCKED))?),
             },
             waits: row.bytes(a::WAITS).and_then(|bytes| Waits::from_stored(bytes)),
             hold: Hold::parse(row)?,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use error::{InvalidKind, InvalidRequest, TableError};
+pub use error::{InvalidKind, InvalidRequest, TableError, is_credential_error};
 pub use index::{Index, IndexPage, IndexScan, SortKind};
 pub use row::{Attribute, Row, Value};
 pub use write::{Action, Change, Comparison, Condition, Operand, Write};
@@ -74,6 +74,9 @@ pub enum Transacted {
     /// Nothing landed, because at least one condition failed. Contains the result of each write, in order.
     Refused(Vec<ConditionResult>),
 }
+
+/// The most writes of a caller in one transaction. DynamoDB takes 100, and the protocol adds one.
+pub const MOST_OWN_WRITES: usize = 99;
 
 /// The result of one write's condition in a refused transaction.
 #[derive(Debug, Clone, PartialEq)]

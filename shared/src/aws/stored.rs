@@ -13,7 +13,7 @@ use super::{
     Account,
     document::{DocumentService, Remote, error_code},
 };
-use crate::{config::SourcesOrigin, time::Env};
+use crate::{config::SourcesOrigin, protocol::table::is_credential_error, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
 
 /// The largest size of a parameter in the tier Standard, in bytes.
@@ -335,7 +335,7 @@ impl Stored {
                 "AccessDeniedException" | "AccessDenied" | "UnauthorizedException" => Refused::Denied(needed),
                 "ParameterNotFound" | "ResourceNotFoundException" => Refused::Missing,
                 "ParameterAlreadyExists" => Refused::AlreadyExists,
-                "ExpiredTokenException" | "UnrecognizedClientException" | "InvalidSignatureException" => {
+                code if is_credential_error(code) => {
                     Refused::Other(format!("{service} refuses the credentials ({code}): sign in again"))
                 }
                 "ThrottlingException" => {
