@@ -1,6 +1,6 @@
 //! The configuration of a function, which is read from the environment and validated once.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use futures_util::future::{BoxFuture, ready};
 
@@ -46,6 +46,12 @@ impl Variables for Environment {
     }
 }
 
+impl Variables for BTreeMap<String, String> {
+    fn value(&self, name: &str) -> Option<String> {
+        self.get(name).filter(|value| !value.is_empty()).cloned()
+    }
+}
+
 impl Variables for &[(&str, &str)] {
     fn value(&self, name: &str) -> Option<String> {
         self.iter().find(|(held, _)| *held == name).map(|(_, value)| (*value).to_owned())
@@ -83,7 +89,8 @@ fn seconds(
     number(variables, name, default, allowed).map(Duration::from_secs)
 }
 
-pub(crate) fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
+/// Reads the variable `FAIR_QUEUE`, which is `false` by default.
+pub fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
     match variables.value("FAIR_QUEUE").as_deref() {
         None | Some("false") => Ok(false),
         Some("true") => Ok(true),
@@ -91,8 +98,13 @@ pub(crate) fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConf
     }
 }
 
+/// The retention of deliveries and receipts, in days, unless `RETENTION_DAYS` sets another.
+pub const DEFAULT_RETENTION_DAYS: u64 = 30;
+
+pub const DEFAULT_RETENTION: Duration = Duration::from_secs(86_400 * DEFAULT_RETENTION_DAYS);
+
 pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
-    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", 30, 1..=3650)?))
+    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", DEFAULT_RETENTION_DAYS, 1..=3650)?))
 }
 
 /// Converts a number of days to the retention of parked deliveries. Returns `None`, which means no limit,

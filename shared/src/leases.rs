@@ -36,6 +36,7 @@ pub use guard::{CommitOutcome, Guard, NotCommitted};
 pub use look::{KeyDisplay, LeaseView, ListedLeases};
 
 use crate::{
+    config::DEFAULT_RETENTION,
     engine::{
         store::{Store, StoreError},
         wake::Waker,
@@ -179,8 +180,7 @@ impl Leases {
 
     #[doc(hidden)]
     pub fn observed(store: Store, holder: &str, observer: Arc<dyn Observer>) -> Self {
-        let kept = Duration::from_secs(30 * 86_400);
-        Self { store, waker: None, info: HolderInfo::new(holder), kept, observer }
+        Self { store, waker: None, info: HolderInfo::new(holder), kept: DEFAULT_RETENTION, observer }
     }
 
     /// Sets the description of the holder that operators see, cut to 60 bytes.

@@ -435,7 +435,7 @@ impl Operator {
     /// tombstone at that delivery's sequence, unless the sequence still has an item.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
-            Unblocked::Unblocked(state) => format!("continues at {}", state.next()),
+            Unblocked::Ended(state) => format!("continues at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };
         self.act(entity, "resume", None, self.end_block(entity), outcome).await

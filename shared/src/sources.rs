@@ -46,8 +46,8 @@ pub use origin::{HEADER as ORIGIN_HEADER, Origin};
 pub use queue::QueueArn;
 pub use retry::LONGEST_RETRIED;
 #[cfg(any(test, feature = "verify"))]
-pub use sender::ReceivedWebhook;
-pub use source::Source;
+pub use sender::{CredentialField, ReceivedWebhook};
+pub use source::{Intake, Source};
 pub use subscriber::{CopyOrder, SubscriberCopy};
 pub use topics::{Pattern, Patterns, Topics};
 

@@ -8,8 +8,8 @@ use webhook_serializer::protocol::{
     format::attribute as a,
     memory::MemoryTable,
     table::{
-        Action, Change, Comparison, Condition, Key, Operand, Range, Row, Segment, Table, TableError, TableName,
-        Transacted, Value, Write, Written,
+        Action, Change, Comparison, Condition, ConditionResult, Key, Operand, Range, Row, Segment, Table, TableError,
+        TableName, Transacted, Value, Write, Written,
     },
 };
 
@@ -300,7 +300,8 @@ async fn transaction_is_atomic(fixture: &RuleFixture<'_>) {
         Write::delete(keys[2].clone()).when(Condition::exists("a")),
     ];
     let met = Some(keys[1].to_row().with("a", 1_u32));
-    assert_eq!(fixture.transact(&writes, 1).await, Ok(Transacted::Refused(vec![None, Some(met), Some(None)])));
+    let results = vec![ConditionResult::Held, ConditionResult::Failed(met), ConditionResult::Failed(None)];
+    assert_eq!(fixture.transact(&writes, 1).await, Ok(Transacted::Refused(results)));
     assert_eq!(fixture.row(&keys[0]).await, None);
     assert_eq!(fixture.transact(&writes[..1], 2).await, Ok(Transacted::Landed));
     assert_eq!(fixture.row(&keys[0]).await, Some(keys[0].to_row()));
@@ -320,7 +321,7 @@ async fn client_tokens(fixture: &RuleFixture<'_>) {
     assert!(matches!(too_long, Err(TableError::Invalid(_))), "{too_long:?}");
     // A refused transaction is not remembered.
     let unless = [Write::put(fixture.effect("two"), Row::new()).when(Condition::exists("a"))];
-    assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Refused(vec![Some(None)])));
+    assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Refused(vec![ConditionResult::Failed(None)])));
     fixture.land(Write::put(fixture.effect("two"), Row::new().with("a", 1_u32))).await;
     assert_eq!(fixture.transact(&unless, 2).await, Ok(Transacted::Landed));
 }

@@ -109,7 +109,7 @@ async fn deliveries_of_blocked_order_outlive_the_retention() {
         assert!(world.messages.is_empty(), "a blocked entity is not woken");
     }
     let bodies = Bodies::default();
-    assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::Unblocked(_))));
+    assert!(matches!(world.operator().unblock(&entity()).await, Ok(Unblocked::Ended(_))));
     world.work(&[world.drainer(bodies.clone())]).await;
     assert_eq!(world.applied(), ["1", "2", "3"]);
     assert!(bodies.0.lock().unwrap()[1] == body, "the large one is whole");

@@ -11,7 +11,7 @@ use webhook_serializer::protocol::{
     format::attribute as a,
     hold::Hold,
     inbox::{
-        Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Rewind, Rewound, Settle,
+        AfterFailure, Block, Claim, Fail, Failed, MarkStart, Marked, Park, Put, PutOutcome, Rewind, Rewound, Settle,
         SettleAndRelease, Settled, SettledAndReleased, Skip, Skipped, Spill, SpillPage, Unblock, Unblocked, Void,
         Voided,
     },
@@ -313,12 +313,12 @@ impl Execution {
                 self.with(&Park { entity, sequence: Sequence(sequence), row: &row }, |()| OperationReply::Done)
             }
             Op::Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry } => {
-                let retry_at = retry.then(|| retry_at(self.epoch));
+                let then = if retry { AfterFailure::RetryAt(retry_at(self.epoch)) } else { AfterFailure::Block };
                 let sequence = Sequence(sequence);
                 let lease = &*lease;
                 let error = "";
                 let source = SourceTag::default();
-                let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error, source };
+                let fail = Fail { lease, sequence, attempts, retries, suspected, one_by_one, then, error, source };
                 self.with(&fail, failed_reply)
             }
             Op::Block(lease, sequence, reason) => {
@@ -327,7 +327,7 @@ impl Execution {
             }
             Op::MarkStart(lease, sequence) => {
                 self.with(&MarkStart { lease: &lease, sequence: Sequence(sequence) }, |marked| match marked {
-                    Marked::Marked => OperationReply::Done,
+                    Marked::Recorded => OperationReply::Done,
                     Marked::Lost => OperationReply::Lost,
                 })
             }
@@ -345,7 +345,7 @@ impl Execution {
                 // late.
                 let seen = self.row.as_ref().map_or(FencingToken(0), |row| view_of(row).token);
                 self.with(&Unblock { entity, seen }, |unblocked| match unblocked {
-                    Unblocked::Unblocked(_) => OperationReply::Done,
+                    Unblocked::Ended(_) => OperationReply::Done,
                     Unblocked::NotBlocked(_) => OperationReply::Refused,
                 })
             }
@@ -409,7 +409,7 @@ impl Execution {
                 let row = after.map(RowRef::of);
                 Executed { row, landed: true, reply: reply(outcome) }
             }
-            Err(()) => {
+            Err(memory::ConditionFailed) => {
                 let free = before.as_ref().is_some_and(|row| row.get(a::HOLDER).is_none());
                 let token = before.as_ref().and_then(|row| row.number(a::TOKEN));
                 let outcome = operation.judge(Written::Refused(before)).expect("the model's rows are sound");

@@ -91,13 +91,13 @@ impl StateBuilder<'_> {
                 let charged = self.has(ViolatedRule::GroupFailureCountsForFirst) && apart;
                 WorkerStep::RetryWakeUp(*attempts + u32::from(charged), *retries, *one_by_one)
             }
-            plan::Step::GiveUp(attempts, retries, _) => {
+            plan::Step::GiveUp { attempts, retries, .. } => {
                 WorkerStep::Fail { attempts: *attempts, retries: *retries, one_by_one: None, retry: false }
             }
             plan::Step::Wait(_)
             | plan::Step::WriteTombstone(_)
             | plan::Step::FindSource
-            | plan::Step::AwaitIsolation(_) => {
+            | plan::Step::AwaitIsolation { .. } => {
                 unreachable!("{todo:?}: nothing here is that short, unknown or in company")
             }
         };

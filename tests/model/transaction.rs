@@ -7,7 +7,7 @@ use webhook_serializer::{
     protocol::{
         inbox::{Commit, Committed, Settle, SettleAndRelease, Settling},
         memory,
-        table::Transacted,
+        table::{ConditionResult, Transacted},
     },
 };
 
@@ -72,7 +72,11 @@ impl Transaction {
         let commit = Commit { settling, writes: &[], is_on_hold: is_on_hold || self.is_blind };
         let row = row.map(|row| (*row).clone());
         let refused = memory::evaluate(&commit.all()[0], row.as_ref()).is_err();
-        let answer = if !refused || self.landed { Transacted::Landed } else { Transacted::Refused(vec![Some(row)]) };
+        let answer = if !refused || self.landed {
+            Transacted::Landed
+        } else {
+            Transacted::Refused(vec![ConditionResult::Failed(row)])
+        };
         let committing = match commit.judge(answer).expect("the model's rows are sound") {
             Committed::Landed(lease) => {
                 Committing::Landed(intern_lease(lease), intern_view(&goes_on.applied(self.known.state())))

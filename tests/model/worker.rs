@@ -298,9 +298,9 @@ impl StateBuilder<'_> {
             }
             // Neither the outcome nor the arrival of the reply matters.
             WorkerStep::ReleaseUnheard => {
-                let op = match plan::stop(worker.is_replaced) {
-                    plan::Stop::Release => Op::Release(worker.draining().lease),
-                    plan::Stop::HandOver => hand_over(worker),
+                let op = match plan::EarlyEnd::of(worker.is_replaced) {
+                    plan::EarlyEnd::Release => Op::Release(worker.draining().lease),
+                    plan::EarlyEnd::HandOver => hand_over(worker),
                 };
                 self.on_entity(op);
                 self.ends(worker, Drained::Ended);
@@ -417,9 +417,9 @@ impl StateBuilder<'_> {
     /// Ends the drain, because the store does not answer.
     fn store_is_out(&mut self, worker: &mut ModelWorker) {
         worker.draining_mut().is_stopped = true;
-        worker.step = match plan::stop(worker.is_replaced) {
-            plan::Stop::Release => WorkerStep::ReleaseUnheard,
-            plan::Stop::HandOver => WorkerStep::MarkHandOver,
+        worker.step = match plan::EarlyEnd::of(worker.is_replaced) {
+            plan::EarlyEnd::Release => WorkerStep::ReleaseUnheard,
+            plan::EarlyEnd::HandOver => WorkerStep::MarkHandOver,
         };
     }
 

@@ -17,7 +17,7 @@ use serializer::{
 };
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant, meter::Meter},
-    config::{Environment, StoreConfig, parked_retention},
+    config::{DEFAULT_RETENTION_DAYS, Environment, StoreConfig, fair_queue, parked_retention},
     engine::append::Inbox,
     operator::Operator,
     protocol::entity::{EntityKey, Sequence},
@@ -53,7 +53,7 @@ pub struct Target {
     #[arg(long, env = "FAIR_QUEUE")]
     fair_queue: bool,
     /// Retention of deliveries and receipts, in days
-    #[arg(long, env = "RETENTION_DAYS", default_value_t = 30, value_name = "DAYS")]
+    #[arg(long, env = "RETENTION_DAYS", default_value_t = DEFAULT_RETENTION_DAYS, value_name = "DAYS")]
     retention_days: u64,
     /// Retention of parked deliveries, in days; 0 keeps them until an operator decides
     #[arg(long, env = "PARKED_RETENTION_DAYS", default_value_t = 0, value_name = "DAYS")]
@@ -172,7 +172,7 @@ impl Target {
             entities_table: named("ENTITIES_TABLE")?,
             inbox_table: named("INBOX_TABLE")?,
             queue_url: named("QUEUE_URL")?,
-            fair_queue: environment.get("FAIR_QUEUE").is_some_and(|value| value == "true"),
+            fair_queue: fair_queue(environment).with_context(|| format!("{deployment_name} has a wrong value"))?,
             retention: Duration::from_secs(86_400 * days("RETENTION_DAYS", &named("RETENTION_DAYS")?)?),
             parked_retention: parked_retention(days("PARKED_RETENTION_DAYS", parked)?),
         })

@@ -10,7 +10,7 @@ use webhook_serializer::{
     protocol::{delivery::Incoming, entity::EntityKey},
     providers::{self, Example, Payload},
     sources::{
-        Source, Sources,
+        CredentialField, Source, Sources,
         deliver::{Deliver, Stale},
         destination::Destination,
     },
@@ -165,9 +165,9 @@ fn several(source: &Source) -> Option<String> {
     })
 }
 
-fn without(source: &Source, field: &str) -> String {
+fn without(source: &Source, field: CredentialField) -> String {
     let name = &source.name;
-    if field != "secrets" {
+    if field != CredentialField::Secrets {
         return format!(
             "source `{name}` has no `{field}` yet: its deliveries are answered 503, and the sender retries. Write the value\n\
              that the sender shows for …/webhooks/{name} into the document"

@@ -145,7 +145,7 @@ impl Engines {
             inbox_table: INBOX_TABLE.to_owned(),
             queue_url: queue::queue_url(self.queue, QUEUE),
             fair_queue: self.is_fair,
-            retention: Duration::from_secs(30 * 86_400),
+            retention: webhook_serializer::config::DEFAULT_RETENTION,
             parked_retention: None,
         }
     }

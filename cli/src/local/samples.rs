@@ -99,11 +99,10 @@ pub fn source_of<'a>(provider: &str, sources: &'a Sources) -> Option<&'a Source>
 /// Returns whether [`webhook`] can sign a sample for `source`. With a published key, only the development keys sign.
 pub fn is_signable(source: &Source, development_keys: bool) -> bool {
     let blank = || source.sign(&providers::Headers::default(), b"{}", Timestamp::from_millis(0));
-    let is_published = source.credential_field() != Some("secrets");
     let in_body = of_provider(&source.provider_name)
         .first()
         .and_then(|(_, event)| source.signed_body(&serde_json::from_str::<HttpRequest>(event).ok()?.bytes()?));
-    let can_sign = match is_published {
+    let can_sign = match source.has_published_key() {
         true => development_keys,
         false => source.query().is_some() || in_body.is_some() || !blank().is_empty(),
     };

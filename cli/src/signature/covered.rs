@@ -13,7 +13,7 @@ use super::SignatureClaim;
 /// Returns the parts of the webhook that the signature covers: any of `topic`, `id`, `time` and `body`. If the webhook
 /// has no event time, `time` stands for the signature's own time.
 pub(super) fn by(claim: &SignatureClaim, source: &Source, described: &Described) -> Vec<&'static str> {
-    let mut topic = described.topic != "unknown";
+    let mut topic = described.has_topic();
     let mut id = true;
     let mut time = match described.event_time {
         Some(_) => true,

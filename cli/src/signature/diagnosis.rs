@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use webhook_serializer::{
     providers::{self, Address, NAMES, Unverified, Verified},
-    sources::Source,
+    sources::{CredentialField, Source},
     time::Timestamp,
 };
 
@@ -122,7 +122,7 @@ fn doubled(claim: &SignatureClaim, name: &str) -> String {
 
 fn mismatch(claim: &SignatureClaim, source: &Source) -> String {
     match source.missing_field() {
-        Some("secrets") => return "there is no --secret to verify it with".to_owned(),
+        Some(CredentialField::Secrets) => return "there is no --secret to verify it with".to_owned(),
         Some(field) => return format!("there is no --option {field}=… to verify it with"),
         None => {}
     }

@@ -12,6 +12,7 @@ use webhook_serializer::{
         signed::{ServiceCall, SigningClient},
     },
     config::{Environment, Variables},
+    protocol::table::is_credential_error,
     time::Env,
 };
 
@@ -168,13 +169,7 @@ fn refusal(service: Service, answer: &AwsAnswer, needed: &str) -> Refusal {
         "AccessDenied" | "AccessDeniedException" | "AuthorizationError" | "UnauthorizedOperation" => {
             Refusal::Denied { needed: needed.to_owned(), message }
         }
-        "ExpiredToken"
-        | "ExpiredTokenException"
-        | "InvalidClientTokenId"
-        | "UnrecognizedClientException"
-        | "SignatureDoesNotMatch"
-        | "InvalidSignatureException"
-        | "MissingAuthenticationToken" => Refusal::Credentials(code),
+        _ if is_credential_error(&code) => Refusal::Credentials(code),
         "Throttling" | "ThrottlingException" | "TooManyRequestsException" => Refusal::Throttled(service.0),
         "" => Refusal::Other { code: format!("{} answers {}", service.0, answer.status), message },
         _ => Refusal::Other { code, message },

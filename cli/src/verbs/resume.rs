@@ -94,7 +94,7 @@ async fn end_hold(operator: &Operator, order: &EntityKey) -> Result<Report, Oper
 /// Ends a block. For an order that is not blocked, this only wakes a worker.
 async fn end_block(operator: &Operator, order: &EntityKey) -> Result<Report, OperatorError> {
     let change = match operator.unblock(order).await? {
-        Unblocked::Unblocked(state) => StateChange::Done(state),
+        Unblocked::Ended(state) => StateChange::Done(state),
         Unblocked::NotBlocked(state) => StateChange::Unchanged(state),
     };
     Ok(report(order, &change))

@@ -245,6 +245,9 @@ fn wake_ups_have_a_group_if_the_stack_has_a_fair_queue() {
     assert_eq!(sent("false").get("MessageGroupId"), None);
     let account = EntityKey::parse(order).expect("a key").account_hash();
     assert_eq!(sent("true")["MessageGroupId"], account);
+    stack.deployed_with_outputs(&[("CommandLine", &format!("{} FAIR_QUEUE=yes", stack.line))], &[]);
+    let refused = complained(&stack.ran(&["hold", order, "--why", "a test"]));
+    assert!(refused.contains("FAIR_QUEUE: \"yes\" is neither true nor false"), "{refused}");
 }
 
 #[test]

@@ -1,18 +1,15 @@
 //! The host's own writes, which a commit makes.
 
 use serde_json::{Value as Json, json};
-use webhook_serializer::Write;
+use webhook_serializer::{Write, protocol::table::MOST_OWN_WRITES};
 
 use crate::tables::host_write;
-
-/// DynamoDB's limit on the writes of a transaction, without the release.
-const MOST_WRITES: usize = 99;
 
 /// Returns stand-ins for the host's writes, or why they cannot be committed. `own` are the serializer's own tables.
 pub(crate) fn host_writes(command: &Json, own: [Option<&str>; 2]) -> Result<Vec<Write>, String> {
     let tables = command["tables"].as_array().map(Vec::as_slice).unwrap_or_default();
-    if tables.len() > MOST_WRITES {
-        return Err(format!("a commit has at most {MOST_WRITES} writes, not {}", tables.len()));
+    if tables.len() > MOST_OWN_WRITES {
+        return Err(format!("a commit has at most {MOST_OWN_WRITES} writes, not {}", tables.len()));
     }
     let name =
         |table: &'_ Json| table.as_str().and_then(|table| table.rsplit('/').next()).unwrap_or_default().to_owned();

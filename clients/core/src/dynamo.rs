@@ -4,7 +4,10 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value as Json, json};
 use webhook_serializer::protocol::{
     expression::Expression,
-    table::{Action, Attribute, InvalidKind, InvalidRequest, Row, TableError, Transacted, Value, Write, Written},
+    table::{
+        Action, Attribute, ConditionResult, InvalidKind, InvalidRequest, Row, TableError, Transacted, Value, Write,
+        Written,
+    },
 };
 
 /// Renders a row. Bytes are in base64.
@@ -139,8 +142,11 @@ pub(crate) fn transacted(reply: &Json) -> Result<Transacted, TableError> {
     let code = |reason: &'_ Json| reason["Code"].as_str().unwrap_or("None").to_owned();
     let failed = |reason: &Json| code(reason) == "ConditionalCheckFailed";
     if reasons.iter().any(failed) {
-        let met = |reason: &Json| failed(reason).then(|| row_of(&reason["Item"]));
-        return Ok(Transacted::Refused(reasons.iter().map(met).collect()));
+        let result = |reason: &Json| match failed(reason) {
+            true => ConditionResult::Failed(row_of(&reason["Item"])),
+            false => ConditionResult::Held,
+        };
+        return Ok(Transacted::Refused(reasons.iter().map(result).collect()));
     }
     let reasons = reasons.iter().map(|reason| (reason["Code"].as_str().unwrap_or("None"), reason["Message"].as_str()));
     Err(TableError::from_cancellation(reasons))

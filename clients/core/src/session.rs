@@ -12,8 +12,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value as Json, json};
 use webhook_serializer::{
     CommitOutcome, EntityKey, Guard, LeaseError, Leases, NotCommitted, Terms,
+    config::DEFAULT_RETENTION_DAYS,
     engine::{queue::check_url, store::Store, wake::Waker},
     leases::{KeyDisplay, UnansweredRequest},
+    protocol::table::ConditionResult,
     telemetry::{Event, Observer},
     time::Env,
 };
@@ -40,12 +42,12 @@ struct Settings {
     queue_url: Option<String>,
     #[serde(default)]
     holder: String,
-    #[serde(default = "a_month")]
+    #[serde(default = "default_retention")]
     retention_days: u64,
 }
 
-fn a_month() -> u64 {
-    30
+fn default_retention() -> u64 {
+    DEFAULT_RETENTION_DAYS
 }
 
 /// Reads what the caller has given, as the host encoded it.
@@ -323,9 +325,10 @@ async fn run(
                 };
                 match guard.commit(writes).await {
                     Ok(CommitOutcome::Committed) => return effects.emit(json!({ "is": "committed" })),
-                    Ok(CommitOutcome::Refused(NotCommitted { guard: kept, refusals })) => {
+                    Ok(CommitOutcome::Refused(NotCommitted { guard: kept, results })) => {
                         guard = kept;
-                        let refused = (0..refusals.len()).filter(|number| refusals[*number].is_some()).collect();
+                        let failed = |number: &usize| results[*number] != ConditionResult::Held;
+                        let refused = (0..results.len()).filter(failed).collect();
                         effects.emit(not_committed(refused));
                     }
                     Err(error) => return effects.emit(failed(&error)),

@@ -6,7 +6,7 @@ use super::{
     entity::{EntityKey, IdentityHash},
     format::attribute as a,
     inbox::Claim,
-    lease::{Acquire, Acquired, Lease, lease_removed},
+    lease::{Acquire, Acquired, Lease, remove_lease_and_handover},
     memory::evaluate,
     operation::Operation,
     receipt::{Receipt, Settlement},
@@ -92,7 +92,7 @@ pub fn next_token(row: &Row) -> Row {
 
 pub fn freed(row: &Row) -> Row {
     let mut row = row.clone();
-    for change in lease_removed() {
+    for change in remove_lease_and_handover() {
         let Change::Remove(name) = change else { panic!("{change:?}") };
         row.remove(&name);
     }

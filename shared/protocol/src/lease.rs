@@ -149,12 +149,12 @@ fn passed(time: &'static str, now: Timestamp, farthest: Duration) -> Condition {
 const LEASE: [&str; 4] = [a::HOLDER, a::KIND, a::EXPIRES_AT, a::HOLDER_INFO];
 
 /// Returns the changes that end a lease and leave the attribute `handover` as it is.
-pub(crate) fn lease_ended() -> Vec<Change> {
+pub(crate) fn remove_lease() -> Vec<Change> {
     LEASE.into_iter().map(Change::remove).collect()
 }
 
 /// Returns the changes that end a lease and remove the attribute `handover`.
-pub(crate) fn lease_removed() -> Vec<Change> {
+pub(crate) fn remove_lease_and_handover() -> Vec<Change> {
     LEASE.into_iter().chain([a::HANDOVER]).map(Change::remove).collect()
 }
 

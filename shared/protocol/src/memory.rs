@@ -12,17 +12,23 @@ use futures_util::future::{BoxFuture, FutureExt, ready};
 use super::{
     keys::{continuation_key, key_of},
     table::{
-        Action, Change, Comparison, Condition, IndexPage, IndexScan, Key, Operand, Page, Range, Row, Scanned, Segment,
-        Table, TableError, TableName, Transacted, Value, Write, Written,
+        Action, Change, Comparison, Condition, ConditionResult, IndexPage, IndexScan, Key, Operand, Page, Range, Row,
+        Scanned, Segment, Table, TableError, TableName, Transacted, Value, Write, Written,
     },
 };
 
-/// Applies `write` to `row`, the item at the write's key. Returns the resulting row, or `Err` if
-/// the write's condition fails.
-#[expect(clippy::result_unit_err, reason = "a refusal carries no data")]
-pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
+/// The error of a write whose condition failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConditionFailed;
+
+/// Applies `write` to `row`, the item at the write's key. Returns the resulting row.
+///
+/// # Errors
+///
+/// Returns [`ConditionFailed`] if the write's condition fails.
+pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ConditionFailed> {
     if !holds(&write.condition, row) {
-        return Err(());
+        return Err(ConditionFailed);
     }
     let key = write.key.to_row();
     Ok(match &write.action {
@@ -37,7 +43,7 @@ pub fn evaluate(write: &Write, row: Option<&Row>) -> Result<Option<Row>, ()> {
         }
         Action::Delete => None,
         Action::Check => row.cloned(),
-        Action::Native(_) => return Err(()),
+        Action::Native(_) => return Err(ConditionFailed),
     })
 }
 
@@ -275,6 +281,14 @@ struct MemoryState {
     transactions: HashMap<String, Vec<Write>>,
 }
 
+/// The effect of a write on its row.
+enum Effect {
+    /// The write's condition holds. Contains the resulting row.
+    Lands(Option<Row>),
+    /// The write's condition fails. Contains the unchanged row.
+    Refused(Option<Row>),
+}
+
 #[derive(Debug, Default)]
 pub struct MemoryTable(Mutex<MemoryState>);
 
@@ -342,15 +356,11 @@ impl MemoryState {
         };
     }
 
-    /// Returns the row that results from `write`. The inner `Err` means that the write's condition
-    /// fails.
-    fn outcome(&self, write: &Write) -> Result<Result<Option<Row>, ()>, TableError> {
+    fn effect(&self, write: &Write) -> Result<Effect, TableError> {
         let before = self.row(&write.key);
-        let outcome = evaluate(write, before);
-        if let Ok(after) = &outcome {
-            limits::check_landing(write, before, after.as_ref())?;
-        }
-        Ok(outcome)
+        let Ok(after) = evaluate(write, before) else { return Ok(Effect::Refused(before.cloned())) };
+        limits::check_landing(write, before, after.as_ref())?;
+        Ok(Effect::Lands(after))
     }
 
     fn write(&mut self, write: &Write) -> Result<Written, TableError> {
@@ -358,13 +368,13 @@ impl MemoryState {
         if matches!(write.action, Action::Check) {
             return Err(TableError::Invalid("a check alone is not a write".into()));
         }
-        Ok(match self.outcome(write)? {
-            Ok(after) => {
+        Ok(match self.effect(write)? {
+            Effect::Lands(after) => {
                 let shown = matches!(write.action, Action::Update(_)).then(|| after.clone()).flatten();
                 self.store(&write.key, after);
                 Written::Landed(shown)
             }
-            Err(()) => Written::Refused(self.row(&write.key).cloned()),
+            Effect::Refused(row) => Written::Refused(row),
         })
     }
 
@@ -377,16 +387,19 @@ impl MemoryState {
                 Err(TableError::Invalid("the client token was used for another transaction".into()))
             };
         }
-        let outcomes: Vec<_> = writes.iter().map(|write| self.outcome(write)).collect();
+        let effects: Vec<_> = writes.iter().map(|write| self.effect(write)).collect();
         // A failed condition takes precedence over an invalid request.
-        if outcomes.iter().any(|outcome| matches!(outcome, Ok(Err(())))) {
-            let met =
-                |(outcome, write): (_, &Write)| matches!(outcome, &Ok(Err(()))).then(|| self.row(&write.key).cloned());
-            return Ok(Transacted::Refused(outcomes.iter().zip(writes).map(met).collect()));
+        if effects.iter().any(|effect| matches!(effect, Ok(Effect::Refused(_)))) {
+            let result = |effect| match effect {
+                Ok(Effect::Refused(row)) => ConditionResult::Failed(row),
+                Ok(Effect::Lands(_)) | Err(_) => ConditionResult::Held,
+            };
+            return Ok(Transacted::Refused(effects.into_iter().map(result).collect()));
         }
-        let outcomes: Vec<_> = outcomes.into_iter().collect::<Result<_, _>>()?;
-        for (write, outcome) in writes.iter().zip(outcomes) {
-            self.store(&write.key, outcome.unwrap_or_default());
+        for (write, effect) in writes.iter().zip(effects.into_iter().collect::<Result<Vec<_>, _>>()?) {
+            if let Effect::Lands(after) = effect {
+                self.store(&write.key, after);
+            }
         }
         self.transactions.insert(token.to_owned(), writes.to_vec());
         Ok(Transacted::Landed)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-pub use error::{InvalidKind, InvalidRequest, TableError};
+pub use error::{InvalidKind, InvalidRequest, TableError, is_credential_error};
 pub use index::{Index, IndexPage, IndexScan, SortKind};
 pub use row::{Attribute, Row, Value};
 pub use write::{Action, Change, Comparison, Condition, Operand, Write};
@@ -71,9 +71,19 @@ pub enum Written {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Transacted {
     Landed,
-    /// Nothing landed. Contains one element for each write: `Some` if the write's condition failed,
-    /// with the row if there is one.
-    Refused(Vec<Option<Option<Row>>>),
+    /// Nothing landed, because at least one condition failed. Contains the result of each write, in order.
+    Refused(Vec<ConditionResult>),
+}
+
+/// The most writes of a caller in one transaction. DynamoDB takes 100, and the protocol adds one.
+pub const MOST_OWN_WRITES: usize = 99;
+
+/// The result of one write's condition in a refused transaction.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ConditionResult {
+    Held,
+    /// Contains the unchanged row, or `None` if there is no such item.
+    Failed(Option<Row>),
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use crate::{
     attempt::{FailureClass, Retries},
     entity::SourceName,
     format::{attribute as a, shortened},
-    state::{BlockReason, LONGEST_LAST_ERROR, NOT_TRIED},
+    state::{BlockReason, LONGEST_LAST_ERROR, is_not_tried},
     table::Change,
 };
 
@@ -36,7 +36,7 @@ impl WaitClass {
     fn of(error: Option<&str>, retries: &Retries, blocked: Option<BlockReason>) -> Self {
         match (blocked, error, retries.class) {
             (Some(_), ..) => Self::Blocked,
-            (_, Some(NOT_TRIED), _) => Self::NotTried,
+            (_, Some(error), _) if is_not_tried(error) => Self::NotTried,
             (.., FailureClass::Failed) => Self::Failed,
             (.., FailureClass::Unanswered) => Self::Unanswered,
             (.., FailureClass::Unavailable) => Self::Unavailable,
@@ -131,6 +131,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::state::NOT_TRIED;
 
     #[test]
     fn waits_round_trips_through_eight_bytes() {

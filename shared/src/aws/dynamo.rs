@@ -30,8 +30,8 @@ use crate::{
         expression::Expression,
         keys::continuation_key,
         table::{
-            Action, Change, IndexPage, IndexScan, Key, Page, Prepared, Range, Row, Scanned, Segment, Table, TableError,
-            TableName, Transacted, Write, Written,
+            Action, Change, ConditionResult, IndexPage, IndexScan, Key, Page, Prepared, Range, Row, Scanned, Segment,
+            Table, TableError, TableName, Transacted, Write, Written,
         },
     },
 };
@@ -138,7 +138,7 @@ impl DynamoTable {
             sent,
             |output| (output.consumed_capacity, None),
             |error| match error {
-                PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                PutItemError::ConditionalCheckFailedException(failed) => Some(failed.item.unwrap_or_default()),
                 _ => None,
             },
         )
@@ -161,7 +161,7 @@ impl DynamoTable {
             sent,
             |output| (output.consumed_capacity, output.attributes),
             |error| match error {
-                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                UpdateItemError::ConditionalCheckFailedException(failed) => Some(failed.item.unwrap_or_default()),
                 _ => None,
             },
         )
@@ -181,7 +181,7 @@ impl DynamoTable {
             sent,
             |output| (output.consumed_capacity, None),
             |error| match error {
-                DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item),
+                DeleteItemError::ConditionalCheckFailedException(failed) => Some(failed.item.unwrap_or_default()),
                 _ => None,
             },
         )
@@ -191,12 +191,12 @@ impl DynamoTable {
     ///
     /// `landed` takes the consumed capacity and the item from the output of a write that landed.
     /// `refusal` takes the item from an error, and returns `None` if the error does not mean a
-    /// failed condition.
+    /// failed condition. An absent item is empty.
     fn written<O, E: ProvideErrorMetadata>(
         &self,
         sent: Result<O, SdkError<E>>,
         landed: impl FnOnce(O) -> (Option<ConsumedCapacity>, Option<Item>),
-        refusal: impl FnOnce(E) -> Option<Option<Item>>,
+        refusal: impl FnOnce(E) -> Option<Item>,
     ) -> Result<Written, TableError> {
         let error = match sent {
             Ok(output) => {
@@ -210,7 +210,7 @@ impl DynamoTable {
         if let SdkError::ServiceError(service) = error
             && let Some(item) = refusal(service.into_err())
         {
-            let met = item.filter(|item| !item.is_empty()).map(row_of);
+            let met = found(item);
             self.count_refusal(met.as_ref());
             return Ok(Written::Refused(met));
         }
@@ -303,13 +303,12 @@ impl DynamoTable {
     fn cancellation(&self, reasons: Vec<CancellationReason>) -> Result<Transacted, TableError> {
         let codes: Vec<&str> = reasons.iter().map(|reason| reason.code().unwrap_or("None")).collect();
         if codes.contains(&"ConditionalCheckFailed") {
-            let met = |reason: CancellationReason| {
-                (reason.code() == Some("ConditionalCheckFailed"))
-                    .then(|| reason.item.filter(|item| !item.is_empty()).map(row_of))
+            let result = |reason: CancellationReason| match reason.code() {
+                Some("ConditionalCheckFailed") => ConditionResult::Failed(reason.item.and_then(found)),
+                _ => ConditionResult::Held,
             };
-            let met: Vec<Option<Option<Row>>> = reasons.into_iter().map(met).collect();
             self.count_refusal(None);
-            return Ok(Transacted::Refused(met));
+            return Ok(Transacted::Refused(reasons.into_iter().map(result).collect()));
         }
         self.count_failure();
         Err(TableError::from_cancellation(codes.into_iter().zip(reasons.iter().map(CancellationReason::message))))
@@ -327,7 +326,7 @@ impl DynamoTable {
             .await
             .map_err(|error| self.failed(&error))?;
         self.count_read(sent.consumed_capacity().and_then(ConsumedCapacity::capacity_units));
-        Ok(sent.item.filter(|item| !item.is_empty()).map(row_of))
+        Ok(sent.item.and_then(found))
     }
 
     async fn get_many_once(&self, keys: &[Key]) -> Result<Vec<Row>, TableError> {
@@ -421,6 +420,11 @@ impl DynamoTable {
         let after = sent.last_evaluated_key.filter(|key| !key.is_empty()).map(row_of);
         Ok(IndexPage { rows: sent.items.unwrap_or_default().into_iter().map(row_of).collect(), after })
     }
+}
+
+/// Returns the row of `item`, or `None` if the item is empty.
+fn found(item: Item) -> Option<Row> {
+    (!item.is_empty()).then(|| row_of(item))
 }
 
 /// Classifies an error by how the caller must react.

@@ -6,18 +6,21 @@
 //! numbered. So the number of the new version shows whether another writer stored a version in
 //! between. If so, the caller gets that version and can make the same change to it.
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
     Account,
     document::{DocumentService, Remote, error_code},
 };
-use crate::{config::SourcesOrigin, time::Env};
+use crate::{config::SourcesOrigin, protocol::table::is_credential_error, time::Env};
 use aws_sdk_dynamodb::config::SharedHttpClient;
 
-/// The largest sizes of a parameter in the tiers Standard and Advanced, in bytes.
-pub const PARAMETER_BYTES: [usize; 2] = [4096, 8192];
+/// The largest size of a parameter in the tier Standard, in bytes.
+pub const STANDARD_PARAMETER_BYTES: usize = 4096;
+
+/// The largest size of a parameter in the tier Advanced, in bytes.
+pub const ADVANCED_PARAMETER_BYTES: usize = 8192;
 
 pub const SECRET_BYTES: usize = 65_536;
 
@@ -45,8 +48,15 @@ pub struct DocumentVersion {
     /// Set if the caller's own write has already replaced `text`. Then `version` is the version
     /// that this write created.
     pub is_replaced: bool,
-    /// The name and the type of the parameter. `None` for a secret.
-    parameter: Option<(String, String)>,
+    /// `None` for a secret.
+    parameter: Option<ParameterId>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ParameterId {
+    name: String,
+    /// The parameter's type in Parameter Store, such as `SecureString`.
+    r#type: String,
 }
 
 /// Shows only the version, because the text holds secrets.
@@ -65,6 +75,9 @@ pub enum Replaced {
     Overtaken(DocumentVersion),
 }
 
+/// The permissions that a request needs, in words.
+type Needed = &'static str;
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("your credentials lack {0}")]
@@ -73,6 +86,8 @@ pub enum Refused {
     TooLarge { bytes: usize, place: &'static str, limit: usize, instead: &'static str },
     #[error("no parameter or secret of that name exists in this region and account")]
     Missing,
+    #[error("a parameter of that name exists already")]
+    AlreadyExists,
     #[error("{0}")]
     Other(String),
 }
@@ -148,20 +163,20 @@ impl Stored {
     async fn parameter(&self, name: &str) -> Result<DocumentVersion, Refused> {
         let question = json!({ "Name": name, "WithDecryption": true });
         let needed = "ssm:GetParameter on the parameter, and kms:Decrypt on its key";
-        let ParameterReply { parameter } = self.ask("AmazonSSM.GetParameter", question, needed).await?;
+        let ParameterReply { parameter } = self.query("AmazonSSM.GetParameter", question, needed).await?;
         let StoredParameter { name, r#type, value, version } = parameter;
         Ok(DocumentVersion {
             text: value,
             version: version.to_string(),
             is_replaced: false,
-            parameter: Some((name, r#type)),
+            parameter: Some(ParameterId { name, r#type }),
         })
     }
 
     async fn secret(&self) -> Result<DocumentVersion, Refused> {
         let needed = "secretsmanager:GetSecretValue on the secret, and kms:Decrypt on its key";
         let question = json!({ "SecretId": self.0.name });
-        let secret: StoredSecret = self.ask("secretsmanager.GetSecretValue", question, needed).await?;
+        let secret: StoredSecret = self.query("secretsmanager.GetSecretValue", question, needed).await?;
         Ok(DocumentVersion {
             text: secret.secret_string,
             version: secret.version_id,
@@ -180,42 +195,35 @@ impl Stored {
                          create-secret`, and give its ARN to the stack";
             return Err(Refused::Other(words.to_owned()));
         }
-        fits(text, "a standard parameter", PARAMETER_BYTES[0], ADVANCED_OR_SECRET)?;
+        fits(text, "a standard parameter", STANDARD_PARAMETER_BYTES, ADVANCED_OR_SECRET)?;
         let question = json!({ "Name": self.0.name, "Type": "SecureString", "Value": text, "Overwrite": false });
-        match self.ask::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
+        match self.change::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => Ok(Replaced::Done(put.version.to_string())),
-            Err(Refused::Other(words)) if words.contains("ParameterAlreadyExists") => {
-                Ok(Replaced::Overtaken(self.parameter(&self.0.name).await?))
-            }
+            Err(Refused::AlreadyExists) => Ok(Replaced::Overtaken(self.parameter(&self.0.name).await?)),
             Err(refused) => self.version_if_stored(text, refused).await.map(Replaced::Done),
         }
     }
 
     pub async fn replace(&self, held: &DocumentVersion, text: &str) -> Result<Replaced, Refused> {
         match &held.parameter {
-            Some((name, kind)) => self.put_parameter(held, name, kind, text).await,
+            Some(parameter) => self.put_parameter(held, parameter, text).await,
             None => self.put_secret(held, text).await,
         }
     }
 
-    async fn put_parameter(
-        &self,
-        held: &DocumentVersion,
-        name: &str,
-        kind: &str,
-        text: &str,
-    ) -> Result<Replaced, Refused> {
+    async fn put_parameter(&self, held: &DocumentVersion, id: &ParameterId, text: &str) -> Result<Replaced, Refused> {
+        let ParameterId { name, r#type } = id;
         let settings = self.settings(name).await?;
         match settings.tier.as_deref() {
             // With Intelligent-Tiering, Parameter Store chooses the tier by the size.
-            Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", PARAMETER_BYTES[1], MOVED)?,
-            _ => fits(text, "a standard parameter", PARAMETER_BYTES[0], RAISE_TIER)?,
+            Some("Advanced" | "Intelligent-Tiering") => fits(text, "a parameter", ADVANCED_PARAMETER_BYTES, MOVED)?,
+            _ => fits(text, "a standard parameter", STANDARD_PARAMETER_BYTES, RAISE_TIER)?,
         }
-        let mut question = json!({ "Name": name, "Type": kind, "Value": text, "Overwrite": true });
+        let mut question = json!({ "Name": name, "Type": r#type, "Value": text, "Overwrite": true });
         if let Some(tier) = settings.tier {
             question["Tier"] = tier.into();
         }
-        if let (Some(key), "SecureString") = (settings.key_id, kind) {
+        if let (Some(key), "SecureString") = (settings.key_id, r#type.as_str()) {
             question["KeyId"] = key.into();
         }
         // The version is read as late as possible. A later write by others shows only in the new
@@ -224,7 +232,7 @@ impl Stored {
         if now.version != held.version {
             return Ok(Replaced::Overtaken(now));
         }
-        let version = match self.ask::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
+        let version = match self.change::<PutReply>("AmazonSSM.PutParameter", question, PUT).await {
             Ok(put) => put.version.to_string(),
             Err(refused) => self.version_if_stored(text, refused).await?,
         };
@@ -235,8 +243,8 @@ impl Stored {
         // This write has replaced another writer's version. Return that version, so that the caller
         // makes its change to it.
         let theirs = self.parameter(&format!("{name}:{before}")).await?;
-        let own_name = Some((name.to_owned(), kind.to_owned()));
-        Ok(Replaced::Overtaken(DocumentVersion { text: theirs.text, version, is_replaced: true, parameter: own_name }))
+        let parameter = Some(id.clone());
+        Ok(Replaced::Overtaken(DocumentVersion { text: theirs.text, version, is_replaced: true, parameter }))
     }
 
     /// Reads a parameter's settings. Continues after an empty page of the result, because a later
@@ -247,7 +255,7 @@ impl Stored {
         let mut question = json!({ "ParameterFilters": filter });
         for _ in 0..PAGES {
             let described: ParameterDescriptions =
-                self.ask("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
+                self.query("AmazonSSM.DescribeParameters", question.clone(), needed).await?;
             match (described.parameters.into_iter().next(), described.next_token) {
                 (Some(settings), _) => return Ok(settings),
                 (None, Some(token)) => question["NextToken"] = token.into(),
@@ -266,13 +274,13 @@ impl Stored {
             "SecretId": self.0.name, "SecretString": text, "ClientRequestToken": token, "VersionStages": [PENDING],
         });
         let needed = "secretsmanager:PutSecretValue on the secret, and kms:GenerateDataKey and kms:Decrypt on its key";
-        let _: Value = self.ask("secretsmanager.PutSecretValue", question, needed).await?;
+        let _: Value = self.change("secretsmanager.PutSecretValue", question, needed).await?;
         let question = json!({
             "SecretId": self.0.name, "VersionStage": "AWSCURRENT", "MoveToVersionId": token,
             "RemoveFromVersionId": held.version,
         });
         let needed = "secretsmanager:UpdateSecretVersionStage on the secret";
-        let moved = self.ask::<Value>("secretsmanager.UpdateSecretVersionStage", question, needed).await;
+        let moved = self.change::<Value>("secretsmanager.UpdateSecretVersionStage", question, needed).await;
         let refused = match moved {
             Ok(_) => return Ok(Replaced::Done(token)),
             Err(refused @ Refused::Denied(_)) => return Err(refused),
@@ -296,15 +304,23 @@ impl Stored {
         }
     }
 
-    async fn ask<T: for<'de> Deserialize<'de>>(
+    async fn query<T: DeserializeOwned>(&self, target: &str, question: Value, needed: Needed) -> Result<T, Refused> {
+        self.ask(target, question, needed, TRIES).await
+    }
+
+    /// Sends a write once, because a try without a reply may have landed.
+    async fn change<T: DeserializeOwned>(&self, target: &str, question: Value, needed: Needed) -> Result<T, Refused> {
+        self.ask(target, question, needed, 1).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
         &self,
-        target: &'static str,
+        target: &str,
         question: Value,
-        needed: &'static str,
+        needed: Needed,
+        mut tries: u32,
     ) -> Result<T, Refused> {
         let service = self.0.service.name();
-        let is_read = ["Get", "Describe"].iter().any(|verb| target.contains(&format!(".{verb}")));
-        let mut tries = if is_read { TRIES } else { 1 };
         let answer = loop {
             tries -= 1;
             match self.0.call(target, question.to_string()).await {
@@ -318,7 +334,8 @@ impl Stored {
             return Err(match code.as_str() {
                 "AccessDeniedException" | "AccessDenied" | "UnauthorizedException" => Refused::Denied(needed),
                 "ParameterNotFound" | "ResourceNotFoundException" => Refused::Missing,
-                "ExpiredTokenException" | "UnrecognizedClientException" | "InvalidSignatureException" => {
+                "ParameterAlreadyExists" => Refused::AlreadyExists,
+                code if is_credential_error(code) => {
                     Refused::Other(format!("{service} refuses the credentials ({code}): sign in again"))
                 }
                 "ThrottlingException" => {

@@ -68,11 +68,20 @@ pub enum StartResult {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
-    /// The handler may start. [`Breaker::ended`] takes this number, which identifies the start.
-    Start(u64),
+pub enum Admission<S> {
+    /// The handler may start. Contains the identity of the start, with which its end is reported.
+    Start(S),
     /// The drain may ask for this start again after this time.
     NotNow(Duration),
+}
+
+impl<S> Admission<S> {
+    pub(crate) fn map<T>(self, identify: impl FnOnce(S) -> T) -> Admission<T> {
+        match self {
+            Self::Start(start) => Admission::Start(identify(start)),
+            Self::NotNow(wait) => Admission::NotNow(wait),
+        }
+    }
 }
 
 /// The origin of a request for a start.
@@ -134,7 +143,7 @@ impl Open {
     ///
     /// The longer the source has been unwell, the longer most starts wait: only a few are needed as
     /// probes. If all came at once, all but one would be refused again.
-    fn refused(&self, least: Duration, now: Duration, fraction: f64) -> Admission {
+    fn refused(&self, least: Duration, now: Duration, fraction: f64) -> Admission<u64> {
         let unwell_for = now.saturating_sub(self.since).min(self.length * OPENINGS);
         Admission::NotNow(least + (self.length / 2).max(unwell_for).mul_f64(fraction))
     }
@@ -149,7 +158,7 @@ impl Breaker {
         now: Duration,
         limit: Duration,
         fraction: f64,
-    ) -> Admission {
+    ) -> Admission<u64> {
         let number = self.next;
         if self.open.is_none() && asks != Asks::Probe && self.seems_to_hang(now) {
             return Admission::NotNow(spread(HANG_PAUSE / 2, fraction * 2.0));
@@ -257,7 +266,6 @@ impl Breakers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Admits a start, or returns the wait of a refused one.
     pub(crate) fn admit(
         &self,
         destination: &DestinationId,
@@ -266,15 +274,11 @@ impl Breakers {
         now: Duration,
         limit: Duration,
         fraction: f64,
-    ) -> Result<Ticket, Duration> {
+    ) -> Admission<Ticket> {
         let mut destinations = self.destinations();
         let DestinationHealth { breaker, .. } = destinations.entry(destination.clone()).or_default();
-        match breaker.admit(entity, asks, now, limit, fraction) {
-            Admission::Start(number) => {
-                Ok(Ticket { breakers: self.clone(), destination: destination.clone(), number, probe: None })
-            }
-            Admission::NotNow(wait) => Err(wait),
-        }
+        let admission = breaker.admit(entity, asks, now, limit, fraction);
+        admission.map(|number| Ticket { breakers: self.clone(), destination: destination.clone(), number, probe: None })
     }
 
     /// Closes the destination's breaker, because another process has found the destination up.

@@ -35,6 +35,7 @@ use suspects::DrainSlot;
 pub use suspects::SuspectGate;
 
 use crate::{
+    config::DEFAULT_RETENTION,
     engine::{
         append::Inbox,
         breaker::Breakers,
@@ -80,7 +81,7 @@ impl Default for DrainSettings {
     fn default() -> Self {
         Self {
             lease: Duration::from_secs(15),
-            retention: Duration::from_secs(30 * 86_400),
+            retention: DEFAULT_RETENTION,
             parked_retention: None,
             gap: crate::engine::append::DEADLINE + Duration::from_millis(800),
             slice: Duration::from_secs(2),

@@ -15,11 +15,8 @@ use serde_json::{Map, Value};
 
 use crate::protocol::{
     native::{Native, NativeKind, NativeRow, NativeValue},
-    table::{Action, Condition, Key, TableName, Write},
+    table::{Action, Condition, Key, MOST_OWN_WRITES, TableName, Write},
 };
-
-/// DynamoDB's limit on the writes of a transaction, without the settle.
-const MOST: usize = 99;
 
 const KINDS: [&str; 4] = ["Put", "Update", "Delete", "ConditionCheck"];
 
@@ -28,8 +25,8 @@ const TYPES: &str = "S, N, B, SS, NS, BS, L, M, BOOL or NULL";
 /// Returns the writes of the list `commit` in an answer, or what is wrong with the list.
 pub fn writes(commit: &Value) -> Result<Vec<Write>, String> {
     let items = commit.as_array().ok_or("`commit` must be a list of items as in DynamoDB's TransactWriteItems")?;
-    if items.len() > MOST {
-        return Err(format!("`commit` has {} writes; at most {MOST} fit into the transaction", items.len()));
+    if items.len() > MOST_OWN_WRITES {
+        return Err(format!("`commit` has {} writes; at most {MOST_OWN_WRITES} fit into the transaction", items.len()));
     }
     items.iter().enumerate().map(|(number, item)| write(item, &format!("commit[{number}]"))).collect()
 }

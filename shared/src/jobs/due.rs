@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{Missed, OnCrash, schedule::Schedule};
+use super::{Missed, OnCrash, roster::JobPlan, schedule::Schedule};
 use crate::{protocol::tick::JobState, time::Timestamp};
 
 /// The time between two invocations of the scheduler.
@@ -54,7 +54,7 @@ pub enum NextTick {
 
 impl Policy {
     pub fn definition(&self) -> String {
-        format!("{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
+        JobPlan { schedule: self.schedule.clone(), is_on: self.is_on }.to_string()
     }
 
     pub fn next(&self, state: &JobState, scheduled: Timestamp, now: Timestamp) -> NextTick {

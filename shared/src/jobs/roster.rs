@@ -2,7 +2,7 @@
 //!
 //! The command-line tool uses this module, since it does not have the jobs' code.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::{
     engine::store::{Store, StoreError},
@@ -37,7 +37,19 @@ pub struct JobPlan {
 impl JobPlan {
     pub fn parse(definition: &str) -> Option<Self> {
         let (switch, schedule) = definition.split_once(' ')?;
-        Some(Self { schedule: schedule.parse().ok()?, is_on: switch == "on" })
+        let is_on = match switch {
+            "on" => true,
+            "off" => false,
+            _ => return None,
+        };
+        Some(Self { schedule: schedule.parse().ok()?, is_on })
+    }
+}
+
+/// Formats the definition that the job's row stores.
+impl fmt::Display for JobPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", if self.is_on { "on" } else { "off" }, self.schedule)
     }
 }
 

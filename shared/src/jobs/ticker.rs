@@ -25,7 +25,7 @@ use crate::{
         maintain::ListJob,
         operation::Operation,
         state::{EntityState, HolderInfo, LeaseKind},
-        table::{Row, Transacted, Write, Written},
+        table::{ConditionResult, Row, Transacted, Write, Written},
         tick::{
             CompleteTick, Completed, DefineJob, GiveUpTick, GivenUp, JobState, RecordPolicy, StartTick, Started,
             TakeOverTick, TickOutcome, TickResult,
@@ -393,19 +393,20 @@ impl DueJob<'_> {
         let token = store.env().nonce();
         match store.transact(&all, token.as_str(), patience).await {
             Ok(Transacted::Landed) => Ok(JobCommitted::Recorded),
-            Ok(Transacted::Refused(mut refusals)) => match refusals.first_mut().and_then(Option::take) {
+            Ok(Transacted::Refused(results)) => {
+                let mut results = results.into_iter();
                 // Judge the tick's own write first: an earlier request may have landed, or the lease may be
                 // lost.
-                Some(seen) => Ok(match done.judge(Written::Refused(seen))? {
+                let Some(ConditionResult::Failed(seen)) = results.next() else {
+                    let failed = results.enumerate().filter(|(_, result)| *result != ConditionResult::Held);
+                    let refused = failed.map(|(number, _)| number).collect();
+                    return Ok(JobCommitted::Refused(TickFailure::Conditions(refused)));
+                };
+                Ok(match done.judge(Written::Refused(seen))? {
                     Completed::Recorded(_) => JobCommitted::Recorded,
                     Completed::Lost => JobCommitted::Lost,
-                }),
-                None => {
-                    let own = refusals.iter().skip(1).enumerate();
-                    let refused = own.filter_map(|(number, refusal)| refusal.as_ref().map(|_| number)).collect();
-                    Ok(JobCommitted::Refused(TickFailure::Conditions(refused)))
-                }
-            },
+                })
+            }
             // DynamoDB refuses the function's own writes as invalid.
             Err(StoreError::Invalid(reason)) => Ok(JobCommitted::Refused(TickFailure::Writes(reason))),
             Err(error) => Err(error),

@@ -12,7 +12,7 @@ use crate::{
         operation::Operation,
         receipt::Recent,
         state::EntityState,
-        table::{Row, Transacted, Write, Written},
+        table::{ConditionResult, Transacted, Write, Written},
     },
     telemetry::Event,
     time::Timestamp,
@@ -55,9 +55,8 @@ pub enum CommitOutcome {
 pub struct NotCommitted {
     /// The guard of the lease, which must still be released.
     pub guard: Guard,
-    /// The result of each write, in order. `None` means that the write's condition held. Otherwise
-    /// the value is the row that was found, if there was one.
-    pub refusals: Vec<Option<Option<Row>>>,
+    /// The result of each write, in order.
+    pub results: Vec<ConditionResult>,
 }
 
 impl Guard {
@@ -176,12 +175,13 @@ impl Guard {
             let token = store.env().nonce();
             match store.transact(&all, token.as_str(), self.patience()).await {
                 Ok(Transacted::Landed) => break,
-                Ok(Transacted::Refused(mut refusals)) => {
+                Ok(Transacted::Refused(results)) => {
+                    let mut results = results.into_iter();
                     // Judge the lease's own write first: an earlier request may have landed, or the lease may be
                     // lost.
-                    let Some(Some(seen)) = refusals.first_mut().map(Option::take) else {
-                        refusals.remove(0);
-                        return Ok(CommitOutcome::Refused(NotCommitted { guard: self, refusals }));
+                    let Some(ConditionResult::Failed(seen)) = results.next() else {
+                        let results = results.collect();
+                        return Ok(CommitOutcome::Refused(NotCommitted { guard: self, results }));
                     };
                     let judge = ReleaseEmpty { lease: &lease, purge_at: None };
                     match judge.judge(Written::Refused(seen)).map_err(|error| LeaseError::after(error.into()))? {

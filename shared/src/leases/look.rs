@@ -42,11 +42,19 @@ pub struct ListedLeases {
     pub next: Option<Key>,
 }
 
+/// The text between the first segment and the hash of a hashed key.
+const HASH_MARK: &str = "/#";
+
 impl KeyDisplay {
+    /// Returns whether `text` can be a hashed key.
+    pub fn may_be_hashed(text: &str) -> bool {
+        text.contains(HASH_MARK)
+    }
+
     pub fn key(self, key: &str) -> String {
         match self {
             KeyDisplay::Raw => key.to_owned(),
-            KeyDisplay::Hashed => format!("{}/#{}", key.split('/').next().unwrap_or_default(), hashed(key)),
+            KeyDisplay::Hashed => format!("{}{HASH_MARK}{}", key.split('/').next().unwrap_or_default(), hashed(key)),
         }
     }
 }

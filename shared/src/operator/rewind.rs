@@ -53,12 +53,22 @@ impl RewindOutcome {
     }
 }
 
+/// The decision whether a rewind is possible.
+enum RewindPlan {
+    Rewind {
+        rewinding: Rewinding,
+        /// The time at which the oldest delivery of the rewind was appended.
+        since: Timestamp,
+    },
+    Refuse(RewindOutcome),
+}
+
 impl Operator {
     pub async fn would_rewind(&self, entity: &EntityKey, from: Sequence) -> Result<RewindOutcome, OperatorError> {
         let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
         Ok(match self.plan_rewind(entity, &state, from).await? {
-            Ok((rewinding, _)) => RewindOutcome::Done(rewinding),
-            Err(rewound) => rewound,
+            RewindPlan::Rewind { rewinding, .. } => RewindOutcome::Done(rewinding),
+            RewindPlan::Refuse(outcome) => outcome,
         })
     }
 
@@ -84,24 +94,23 @@ impl Operator {
         let token = guard.lease().token();
         let prepared = guard.hold(async {
             let state = self.store.entity(entity, PATIENCE).await?.ok_or(OperatorError::Unknown)?;
-            let (rewinding, since) = match self.plan_rewind(entity, &state, from).await? {
-                Ok(back) => back,
-                Err(rewound) => return Ok(Err(rewound)),
-            };
-            // The rewind drops these receipts from the entity's row.
-            for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
-                self.spill(entity, receipt).await?;
+            let plan = self.plan_rewind(entity, &state, from).await?;
+            if let RewindPlan::Rewind { .. } = plan {
+                // The rewind drops these receipts from the entity's row.
+                for receipt in state.recent.iter().filter(|receipt| receipt.sequence >= from) {
+                    self.spill(entity, receipt).await?;
+                }
+                self.renew_run_before(entity, &state, token).await?;
+                self.wake_later(entity).await?;
             }
-            self.renew_run_before(entity, &state, token).await?;
-            self.wake_later(entity).await?;
-            Ok(Ok((state, rewinding, since)))
+            Ok((state, plan))
         });
         match prepared.await? {
-            Ok(Ok((state, rewinding, since))) => {
+            Ok((state, RewindPlan::Rewind { rewinding, since })) => {
                 guard.rewind(&state, from, since).await?;
                 Ok(RewindOutcome::Done(rewinding))
             }
-            Ok(Err(rewound)) => self.release_and_return(guard, Ok(rewound)).await,
+            Ok((_, RewindPlan::Refuse(outcome))) => self.release_and_return(guard, Ok(outcome)).await,
             Err(error) => self.release_and_return(guard, Err(error)).await,
         }
     }
@@ -131,16 +140,14 @@ impl Operator {
         result
     }
 
-    /// Returns the deliveries that a rewind to `from` covers, and the time at which the oldest of
-    /// them was appended. If the rewind is impossible, returns the reason.
     async fn plan_rewind(
         &self,
         entity: &EntityKey,
         state: &EntityState,
         from: Sequence,
-    ) -> Result<Result<(Rewinding, Timestamp), RewindOutcome>, OperatorError> {
+    ) -> Result<RewindPlan, OperatorError> {
         if from > state.head || from == Sequence(0) {
-            return Ok(Err(RewindOutcome::NotSettled(state.clone())));
+            return Ok(RewindPlan::Refuse(RewindOutcome::NotSettled(state.clone())));
         }
         let most = (state.head.0 - from.0).saturating_add(1);
         let settled = self.settled(entity, Some(state), usize::try_from(most).unwrap_or(usize::MAX)).await?;
@@ -153,16 +160,16 @@ impl Operator {
             place = place.previous();
         }
         if first != Some(from) {
-            return Ok(Err(RewindOutcome::Expired(first)));
+            return Ok(RewindPlan::Refuse(RewindOutcome::Expired(first)));
         }
         let was_applied = |past: &&Past| past.settlement() == Some(Settlement::Applied);
         let applied = settled.places.values().filter(was_applied).count();
         if applied == 0 {
-            return Ok(Err(RewindOutcome::Nothing));
+            return Ok(RewindPlan::Refuse(RewindOutcome::Nothing));
         }
         let arrived = settled.places.values().filter_map(|past| past.delivery.as_ref().map(Delivery::appended_at));
         let since = arrived.min().unwrap_or_else(|| self.store.env().now());
-        Ok(Ok((Rewinding { from, through: state.head, applied }, since)))
+        Ok(RewindPlan::Rewind { rewinding: Rewinding { from, through: state.head, applied }, since })
     }
 
     /// Ends a rewind. Deliveries that have not run again yet stay settled as before the rewind.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::{Request, json::pointer};
 use crate::protocol::entity::DeliveryId;
 
+/// The topic of a delivery whose sender gave none.
 const UNKNOWN: &str = "unknown";
 
 /// The place of a field in a form, such as `form:id`.
@@ -37,7 +38,7 @@ pub(super) fn family_by<'a>(topic: &'a str, between: &[char]) -> &'a str {
 }
 
 /// Returns whether the sender gave the topic whose text or family is `named`.
-pub(crate) fn is_known(named: &str) -> bool {
+pub fn is_known(named: &str) -> bool {
     named != UNKNOWN
 }
 

@@ -59,7 +59,8 @@ mod woocommerce;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use describe::{FORM, QUERY, is_known, parameter};
+pub use describe::is_known as is_known_topic;
+pub(crate) use describe::{FORM, QUERY, parameter};
 pub use facts::{
     Facts, FailureLimit, IdPart, Payload, Reads, Resolution, ShopOrder, SignedParts, UNDOCUMENTED_HORIZON,
 };

@@ -1,7 +1,7 @@
 //! Verifies and describes a source's webhooks. Only builds with the feature `verify` contain
 //! this code.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use crate::{
     protocol::{
@@ -25,6 +25,29 @@ impl Credentials {
     }
 }
 
+/// The field of the sources document with which a source's webhooks are verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CredentialField {
+    Secrets,
+    /// The recipient's id, in the field of this name. The provider's published key verifies the webhooks.
+    RecipientId(&'static str),
+}
+
+impl CredentialField {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Secrets => "secrets",
+            Self::RecipientId(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for CredentialField {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl Source {
     /// Returns whether the source has the secret or id with which its webhooks are verified, or needs none.
     /// Many senders create a secret only for a URL that exists, so a source may be deployed before its secret
@@ -33,12 +56,12 @@ impl Source {
         self.missing_field().is_none()
     }
 
-    /// Returns the name of the field that must get a value before a webhook can be verified. Returns `None` if
-    /// no value is missing.
-    pub fn missing_field(&self) -> Option<&'static str> {
-        self.credential_field().filter(|field| match *field {
-            "secrets" => self.usable.secrets.is_empty(),
-            _ => self.usable.recipients.is_empty(),
+    /// Returns the field that must get a value before a webhook can be verified. Returns `None` if no value
+    /// is missing.
+    pub fn missing_field(&self) -> Option<CredentialField> {
+        self.credential_field().filter(|field| match field {
+            CredentialField::Secrets => self.usable.secrets.is_empty(),
+            CredentialField::RecipientId(_) => self.usable.recipients.is_empty(),
         })
     }
 
@@ -49,7 +72,7 @@ impl Source {
         let secrets = (1..)
             .zip(secrets)
             .filter_map(|(number, secret): (usize, _)| Some((format!("secret number {number}"), secret.guessable()?)));
-        let field = self.credential_field().unwrap_or_default();
+        let field = self.credential_field().map_or("", CredentialField::name);
         let ids = (1..).zip(recipients).filter(|(_, id)| providers::is_placeholder_id(id));
         secrets
             .chain(ids.map(move |(number, _): (usize, _)| (format!("`{field}` number {number}"), "is a placeholder")))
@@ -62,13 +85,20 @@ impl Source {
             || recipients.iter().any(|id| other.credentials.recipients.contains(id))
     }
 
-    /// Returns the name of the field that holds the secrets or the recipient's id. Returns `None` if the
-    /// provider's published key suffices, and for a source without webhooks.
-    pub fn credential_field(&self) -> Option<&'static str> {
+    /// Returns `None` if the provider's published key suffices, and for a source without webhooks.
+    pub fn credential_field(&self) -> Option<CredentialField> {
         if !self.is_door() {
             return None;
         }
-        self.provider().published().map_or(Some("secrets"), |published| published.recipient())
+        match self.provider().published() {
+            Some(published) => published.recipient().map(CredentialField::RecipientId),
+            None => Some(CredentialField::Secrets),
+        }
+    }
+
+    /// Returns whether the provider's published key verifies the webhooks.
+    pub fn has_published_key(&self) -> bool {
+        self.provider().published().is_some()
     }
 
     pub fn challenge(&self) -> Option<&str> {

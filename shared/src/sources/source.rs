@@ -194,6 +194,17 @@ document_table! {
     }
 }
 
+/// The way in which a source gets its deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intake<'a> {
+    /// Webhooks are posted to its URL.
+    Url,
+    /// It gets a copy of each delivery of this source.
+    CopiesOf(&'a SourceName),
+    /// The messages of this queue are its deliveries.
+    Queue(&'a QueueArn),
+}
+
 #[derive(Debug)]
 pub struct Source {
     /// The name in the URL `/webhooks/{source}`.
@@ -319,9 +330,17 @@ impl Source {
         })
     }
 
+    pub fn intake(&self) -> Intake<'_> {
+        match (&self.from, &self.queue) {
+            (Some(from), _) => Intake::CopiesOf(from),
+            (None, Some(queue)) => Intake::Queue(queue),
+            (None, None) => Intake::Url,
+        }
+    }
+
     /// Returns whether webhooks can be sent to the source.
     pub fn is_door(&self) -> bool {
-        self.from.is_none() && self.queue.is_none()
+        self.intake() == Intake::Url
     }
 
     /// Returns what the source's handler needs. Sources with the same destination share its outages.
@@ -349,7 +368,7 @@ impl Source {
     /// Returns the field that excludes a delivery, or `None` if the source takes it. A delivery without a topic is never
     /// excluded for that: its body may be unreadable.
     pub fn ignores(&self, topic: &str, body: &[u8]) -> Option<IgnoredBy> {
-        match self.takes(topic) || !providers::is_known(topic) {
+        match self.takes(topic) || !providers::is_known_topic(topic) {
             false => Some(IgnoredBy::Topics),
             true => self.filter.refusing(body).map(|place| IgnoredBy::Filter(place.to_owned())),
         }

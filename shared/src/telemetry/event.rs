@@ -235,6 +235,32 @@ pub enum RequeueReason {
     Paused,
 }
 
+impl RequeueReason {
+    /// Returns the name that logs show.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Drained => "Drained",
+            Self::Held => "Held",
+            Self::Retry => "Retry",
+            Self::Yielding => "Yielding",
+            Self::OutOfTime => "OutOfTime",
+            Self::Slice => "Slice",
+            Self::MayBeBack => "MayBeBack",
+            Self::StoreOut => "StoreOut",
+            Self::Lost => "Lost",
+            Self::Unreadable => "Unreadable",
+            Self::UnknownSource => "UnknownSource",
+            Self::NoThread => "NoThread",
+            Self::BreakerOpen => "BreakerOpen",
+            Self::DestinationDown => "DestinationDown",
+            Self::Gap => "Gap",
+            Self::Suspect => "Suspect",
+            Self::Throttled => "Throttled",
+            Self::Paused => "Paused",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Swept {
     /// The number of segments of the table that were read to their end.

@@ -248,7 +248,7 @@ impl<'a> LogLine<'a> {
             Event::Requeued { entity, delay, reason } => Self::new(level_of(reason), "requeued")
                 .of_entity(entity)
                 .time("delay_ms", delay)
-                .text("reason", format!("{reason:?}"))
+                .text("reason", reason.as_str())
                 .measured(Measures::WithPending(entity)),
             Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, "waited")
                 .of_entity(entity)

@@ -19,6 +19,7 @@ use super::{
     worker_table::WorkerTable,
 };
 use crate::{
+    config::DEFAULT_RETENTION,
     engine::{
         append::Inbox,
         drain::{DrainSettings, Drainer, ReceivedWakeUp, SuspectGate},
@@ -37,8 +38,6 @@ use crate::{
     sources::Sources,
     time::{Env, Timestamp},
 };
-
-const RETENTION: Duration = Duration::from_secs(30 * 86_400);
 
 /// The time of the first event, unless one was given: a day before the run. Each later event happens a minute
 /// after the one before.
@@ -189,8 +188,12 @@ impl<'a, H: Handler> ScenarioRun<'a, H> {
     }
 
     async fn run(self) -> RunResult {
-        let inbox =
-            Inbox::new(self.store(self.memory.clone()), self.waker(), RETENTION, Arc::new(Recorder(self.seen.clone())));
+        let inbox = Inbox::new(
+            self.store(self.memory.clone()),
+            self.waker(),
+            DEFAULT_RETENTION,
+            Arc::new(Recorder(self.seen.clone())),
+        );
         let again = match self.fault {
             Some(ScenarioFault::Twice(index)) => Some(index),
             _ => None,
@@ -275,7 +278,7 @@ impl<'a, H: Handler> ScenarioRun<'a, H> {
     }
 
     fn drainer(&self, table: Arc<dyn Table>, handler: &Arc<HandlerUnderTest<H>>) -> Drainer {
-        let settings = DrainSettings { retention: RETENTION, ..DrainSettings::default() };
+        let settings = DrainSettings::default();
         let observer = Arc::new(Recorder(self.seen.clone()));
         let info = HolderInfo::new("the kit");
         let store = self.store(table);

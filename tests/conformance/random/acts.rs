@@ -343,7 +343,7 @@ impl RandomCase<'_> {
                     retries: retries(act.twist),
                     suspected: act.twist.is_multiple_of(2),
                     one_by_one,
-                    retry_at: purge_at,
+                    then: purge_at.map_or(AfterFailure::Block, AfterFailure::RetryAt),
                     error: &error,
                     source: SourceTag::of(&SourceName::parse("shop").expect("a name")),
                 };

@@ -24,7 +24,7 @@ async fn concurrent_unblocks_leave_no_order_stuck() {
 #[tokio::test(start_paused = true)]
 async fn unblock_resets_the_attempt_count() {
     let world = TestWorld::blocked().await;
-    let Ok(Unblocked::Unblocked(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
+    let Ok(Unblocked::Ended(state)) = world.operator().unblock(&entity()).await else { panic!("it was blocked") };
     assert_eq!((state.blocked, state.attempts, state.retry_at, state.last_error), (None, 0, None, None));
     world.work(&[world.drainer(failing())]).await;
     assert_eq!(world.started(), ["1", "1", "1", "1"]);

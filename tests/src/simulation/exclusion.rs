@@ -16,7 +16,7 @@ pub struct ExclusiveWork {
     entity: EntityKey,
     token: u64,
     node: u32,
-    tables: u32,
+    generation: u32,
     from: Duration,
     /// `None` if the work has not ended.
     until: Option<Duration>,
@@ -35,9 +35,9 @@ impl WorkUnderWay {
         let from = node.world.elapsed();
         let number = world.with_history(|history| {
             let entity = entity.clone();
-            let tables = node.tables;
+            let generation = node.generation;
             let node = node.number;
-            history.works.push(ExclusiveWork { entity, token, node, tables, from, until: None });
+            history.works.push(ExclusiveWork { entity, token, node, generation, from, until: None });
             history.works.len() - 1
         });
         Self { world, number }
@@ -56,7 +56,7 @@ impl Drop for WorkUnderWay {
 pub fn audit(history: &SimulationHistory, mistakes: &mut Vec<String>) {
     for (number, earlier) in history.works.iter().enumerate() {
         let is_beside = |later: &&ExclusiveWork| {
-            let is_other = later.entity == earlier.entity && later.tables == earlier.tables;
+            let is_other = later.entity == earlier.entity && later.generation == earlier.generation;
             is_other && later.from >= earlier.from && earlier.until.is_none_or(|until| later.from < until)
         };
         for later in history.works[number + 1..].iter().filter(is_beside) {

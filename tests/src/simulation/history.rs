@@ -10,6 +10,9 @@ use webhook_serializer::protocol::entity::{EntityKey, IdentityHash};
 
 use super::{attempt_audit::AttemptAudit, exclusion::ExclusiveWork, jobs, random::DecisionId, world::label};
 
+/// An order's number and a sequence of its inbox.
+pub type InboxPlace = (usize, u64);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeliveryName {
     pub number: u32,
@@ -223,13 +226,13 @@ pub struct RecordedErasure {
 pub struct SimulationHistory {
     pub calls: BTreeMap<DeliveryName, AppendCall>,
     pub starts: Vec<RecordedStart>,
-    pub decided: BTreeMap<(usize, u64), SettledRecord>,
+    pub decided: BTreeMap<InboxPlace, SettledRecord>,
     /// Settlements that a rewind replaced.
-    pub decided_before: Vec<((usize, u64), SettledRecord)>,
+    pub decided_before: Vec<(InboxPlace, SettledRecord)>,
     /// Settlements in the lost tables that the copy does not have.
-    pub lost: Vec<((usize, u64), SettledRecord)>,
+    pub lost: Vec<(InboxPlace, SettledRecord)>,
     pub lost_at: Option<usize>,
-    pub at_places: BTreeMap<(usize, u64), DeliveryName>,
+    pub at_places: BTreeMap<InboxPlace, DeliveryName>,
     pub rewound: Vec<RecordedRewind>,
     /// The numbers of requested and of completed rewinds, by order.
     pub rewinds: BTreeMap<usize, (u32, u32)>,
@@ -256,7 +259,7 @@ pub struct SimulationHistory {
     pub ticks_forgotten: BTreeSet<(String, u64)>,
     pub ticks_recorded: Vec<jobs::TickRecord>,
     /// Sequences of redriven or deferred deliveries.
-    pub late: BTreeSet<(usize, u64)>,
+    pub late: BTreeSet<InboxPlace>,
     pub works: Vec<ExclusiveWork>,
     /// The nodes that froze, and when.
     pub freezes: Vec<(u32, Duration)>,
@@ -285,15 +288,15 @@ impl SimulationHistory {
         (*done > *wanted).then(|| "head went back without a rewind".to_owned())
     }
 
-    pub fn decided_last(&self, place: (usize, u64)) -> Option<&SettledRecord> {
+    pub fn decided_last(&self, place: InboxPlace) -> Option<&SettledRecord> {
         self.decided_before.iter().rev().find(|(at, _)| *at == place).map(|(_, decided)| decided)
     }
 
-    pub fn decided_ever(&self) -> impl Iterator<Item = (&(usize, u64), &SettledRecord)> {
+    pub fn decided_ever(&self) -> impl Iterator<Item = (&InboxPlace, &SettledRecord)> {
         self.decided.iter().chain(self.decided_before.iter().map(|(place, decided)| (place, decided)))
     }
 
-    pub fn decided_at_all(&self) -> impl Iterator<Item = (&(usize, u64), &SettledRecord)> {
+    pub fn decided_at_all(&self) -> impl Iterator<Item = (&InboxPlace, &SettledRecord)> {
         self.decided_ever().chain(self.lost.iter().map(|(place, decided)| (place, decided)))
     }
 

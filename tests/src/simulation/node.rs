@@ -69,7 +69,7 @@ pub struct Node {
     pub stream: RandomStream,
     pub env: Env,
     /// The generation of tables that the node knows. Lost tables do not answer.
-    pub tables: u32,
+    pub generation: u32,
     pub breakers: BreakerAudit,
     /// The visibility requests that are not answered yet.
     pub hiding: Arc<AtomicU32>,
@@ -121,7 +121,7 @@ impl NodeSlot {
             number: self.number,
             stream: self.calls.clone(),
             env: Env::new(clock, SeededRandom::new(random)),
-            tables: self.world.tables(),
+            generation: self.world.generation(),
             breakers: BreakerAudit::default(),
             hiding: Arc::default(),
             killed: Arc::default(),

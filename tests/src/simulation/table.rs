@@ -189,10 +189,12 @@ impl NodeTable {
         act: impl FnOnce() -> Result<T, TableError> + Send + 'static,
     ) -> Result<T, TableError> {
         let world = &self.node.world;
-        let tables = self.node.tables;
+        let generation = self.node.generation;
         let act = {
             let world = world.clone();
-            move || if tables == world.tables() { act() } else { Err(TableError::Invalid("no such table".into())) }
+            move || {
+                if generation == world.generation() { act() } else { Err(TableError::Invalid("no such table".into())) }
+            }
         };
         let mut draw = self.node.stream.draw();
         let latency = draw.millis(1, 12);

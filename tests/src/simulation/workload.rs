@@ -120,14 +120,14 @@ impl Observer for TracingObserver {
         if let Event::TakenUp { incoming, sequence, is_wake_up_lost, .. } = event {
             self.node.world.mark("a deferred delivery is ingested");
             let name = name_of(&incoming.identity);
-            record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+            record_answer(&self.node.world, self.node.generation, name, sequence.0, !is_wake_up_lost);
         }
         if let Event::Accepted { incoming, sequence, is_wake_up_lost } = event {
             let name = name_of(&incoming.identity);
             // Redriven copies are recorded by their operator.
             if fan_out::is_copy(name) && name.redrive == 0 {
                 self.node.world.mark("a copy is appended");
-                record_answer(&self.node.world, self.node.tables, name, sequence.0, !is_wake_up_lost);
+                record_answer(&self.node.world, self.node.generation, name, sequence.0, !is_wake_up_lost);
             }
         }
         let breakers = &self.node.breakers;
@@ -161,7 +161,7 @@ pub struct WorkloadParts {
     inbox: Inbox,
     mutator: Arc<Mutator>,
     node: u32,
-    tables: u32,
+    generation: u32,
 }
 
 impl WorkloadParts {
@@ -172,7 +172,7 @@ impl WorkloadParts {
         let queue = NodeQueue::new(node, &mutator);
         let waker = Waker::new(queue.clone(), node.env.clone());
         let inbox = Inbox::new(store.clone(), waker.clone(), RETENTION, TracingObserver::on(node, &mutator));
-        Self { store, waker, queue, inbox, mutator, node: node.number, tables: node.tables }
+        Self { store, waker, queue, inbox, mutator, node: node.number, generation: node.generation }
     }
 
     pub fn operator(&self) -> Operator {
@@ -234,10 +234,10 @@ pub fn record_call(world: &SimulatedWorld, name: DeliveryName, entity: usize, no
     });
 }
 
-fn record_answer(world: &SimulatedWorld, tables: u32, name: DeliveryName, sequence: u64, woken: bool) {
+fn record_answer(world: &SimulatedWorld, generation: u32, name: DeliveryName, sequence: u64, woken: bool) {
     let at = world.trace(TraceEvent::Acked { name, sequence: relative(sequence), woken });
     let entity = world.with_history(|history| history.calls.get(&name).map(|call| call.entity));
-    let is_lost = entity.is_some_and(|entity| world.is_lost(tables, entity, sequence));
+    let is_lost = entity.is_some_and(|entity| world.is_lost(generation, entity, sequence));
     world.with_history(|history| {
         if let Some(call) = history.calls.get_mut(&name) {
             if is_lost {
@@ -304,7 +304,7 @@ pub async fn append(world: &Arc<SimulatedWorld>, name: DeliveryName, entity: usi
             true
         }
         Some(Ok(Accepted::Appended(appended))) => {
-            record_answer(world, node.tables, name, appended.sequence.0, appended.wake_up_failed.is_none());
+            record_answer(world, node.generation, name, appended.sequence.0, appended.wake_up_failed.is_none());
             true
         }
         ended => {

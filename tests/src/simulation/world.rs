@@ -41,7 +41,7 @@ use super::{
     queue::SimulatedQueue,
     random::DecisionId,
 };
-use loss::{Copied, Lost, StoppedTime};
+use loss::{StoppedTime, TableCopy, TableLoss};
 
 pub const EPOCH: u64 = 1_800_000_000_000;
 
@@ -59,8 +59,8 @@ struct WorldState {
     outages: Vec<ServiceOutage>,
     erasing: BTreeSet<u32>,
     destination_outage: Option<DestinationOutage>,
-    copied: Option<Copied>,
-    lost: Option<Lost>,
+    copied: Option<TableCopy>,
+    lost: Option<TableLoss>,
     stop: StoppedTime,
 }
 
@@ -260,8 +260,8 @@ impl SimulatedWorld {
         token: u64,
     ) -> usize {
         let node = by.number;
-        let is_lost = by.tables != self.tables();
-        let newest = if is_lost { self.given_out(entity).1 } else { self.observed(entity).token };
+        let is_lost = by.generation != self.generation();
+        let newest = if is_lost { self.given_out(entity).token } else { self.observed(entity).token };
         let on_hold = self.read(&entity_row(&key(entity))).is_some_and(|row| row.number(a::HOLD).is_some());
         let held_at = self.inner().held_at.get(&entity).copied().unwrap_or_default();
         if on_hold && token == newest && token > held_at && !is_lost {
@@ -293,7 +293,7 @@ impl SimulatedWorld {
 
     pub fn apply_effect(&self, by: &Node, effect: PendingEffect) -> bool {
         let PendingEffect { entity, claimed, token, sequence, remembers } = effect;
-        let is_newest = by.tables == self.tables() && token == self.observed(entity).token;
+        let is_newest = by.generation == self.generation() && token == self.observed(entity).token;
         let mut inner = self.inner();
         let seen = inner.seen.entry(entity).or_default();
         let accepted = claimed >= *seen || !remembers;

@@ -154,7 +154,7 @@ async fn find(leases: &Leases, name: &str) -> Result<Option<LeaseView>> {
         return Ok(leases.look_by_id(&id).await?);
     }
     let found = leases.look(&name.parse::<EntityKey>()?).await?;
-    if found.is_some() || !name.contains("/#") {
+    if found.is_some() || !KeyDisplay::may_be_hashed(name) {
         return Ok(found);
     }
     let mut from = None;

@@ -20,7 +20,7 @@ use serializer::{
     say,
 };
 use webhook_serializer::{
-    sources::{QueueArn, Sources},
+    sources::{Intake, QueueArn, Sources},
     time::Env,
 };
 
@@ -116,11 +116,11 @@ impl Check {
                 source.handler.clone(),
                 output::duration(source.handler_timeout),
                 output::limits(&source.retry),
-                match (&source.from, &source.queue) {
-                    (Some(from), _) => format!("from {from}"),
-                    (_, Some(queue)) => format!("queue {}", queue.name()),
+                match source.intake() {
+                    Intake::CopiesOf(from) => format!("from {from}"),
+                    Intake::Queue(queue) => format!("queue {}", queue.name()),
                     // The query may hold the secret.
-                    (None, None) => {
+                    Intake::Url => {
                         format!("/webhooks/{}{}", source.name, if source.query().is_some() { "?token=…" } else { "" })
                     }
                 },

@@ -24,7 +24,7 @@ use serializer::{
 };
 use webhook_serializer::{
     providers::{Secret, is_placeholder_id},
-    sources::{REFRESH, STALE, Source},
+    sources::{CredentialField, Intake, REFRESH, STALE, Source},
 };
 
 pub use add::invoke;
@@ -159,11 +159,11 @@ fn print(advice: &[Advice]) {
 }
 
 /// Refuses a secret or id that a forger can guess, because the functions do not use it.
-fn refuse_guessable(what: &str, field: &str, text: &str) -> Result<()> {
+fn refuse_guessable(what: &str, field: CredentialField, text: &str) -> Result<()> {
     let of_secret = || Secret::new(text).decoded().ok()?.guessable();
     let reason = match field {
-        "secrets" => of_secret(),
-        _ => is_placeholder_id(text).then_some("is a placeholder"),
+        CredentialField::Secrets => of_secret(),
+        CredentialField::RecipientId(_) => is_placeholder_id(text).then_some("is a placeholder"),
     };
     match reason {
         Some(reason) => bail!("{what} is not accepted: it {reason}. Give the value that the sender shows"),
@@ -173,14 +173,14 @@ fn refuse_guessable(what: &str, field: &str, text: &str) -> Result<()> {
 
 /// Refuses a source that gets no webhooks.
 fn demand_door(source: &Source) -> Result<()> {
-    match (&source.from, &source.queue) {
-        (Some(from), _) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
-        (_, Some(queue)) => bail!("`{}` gets its deliveries from the queue {queue}, and no webhooks", source.name),
-        (None, None) => Ok(()),
+    match source.intake() {
+        Intake::CopiesOf(from) => bail!("`{}` gets its deliveries from `{from}`: name that source", source.name),
+        Intake::Queue(queue) => bail!("`{}` gets its deliveries from the queue {queue}, and no webhooks", source.name),
+        Intake::Url => Ok(()),
     }
 }
 
-fn known_by(source: &Source) -> Result<&'static str> {
+fn known_by(source: &Source) -> Result<CredentialField> {
     demand_door(source)?;
     source.credential_field().with_context(|| {
         format!(

@@ -1,6 +1,9 @@
 //! Advice about subscribers that never get a delivery, because their parent takes none of those that they take.
 
-use webhook_serializer::sources::{Source, Sources};
+use webhook_serializer::{
+    providers::is_known_topic,
+    sources::{Source, Sources},
+};
 
 use super::{Advice, Weight};
 
@@ -26,7 +29,7 @@ fn filters(source: &Source, parent: &Source) -> Option<String> {
 fn topics(source: &Source, parent: &Source) -> Option<String> {
     let take = &source.topics()?.take;
     // A delivery without a topic is never ignored.
-    let is_left_out = |topic: &str| !topic.contains('*') && topic != "unknown" && !parent.takes(topic);
+    let is_left_out = |topic: &str| !topic.contains('*') && is_known_topic(topic) && !parent.takes(topic);
     (!take.is_empty() && take.iter().all(|topic| is_left_out(topic.as_str())))
         .then(|| format!("its parent `{}` takes none of its `topics`", parent.name))
 }

@@ -49,10 +49,7 @@ impl EventRecorder {
                 wait: Duration::from_millis(number("retry_in_ms").unwrap_or(0)),
                 error: String::new(),
             }),
-            "blocked" => {
-                let all = [BlockReason::Attempts, BlockReason::Expired, BlockReason::Vanished];
-                all.into_iter().find(|one| one.as_str() == text("reason")).map(EventKind::Blocked)
-            }
+            "blocked" => BlockReason::parse(text("reason")).map(EventKind::Blocked),
             "lease taken over" => number("token").map(|token| EventKind::TakenOver(FencingToken(token))),
             "lease lost" => Some(EventKind::Lost),
             "wake-up not sent" => Some(EventKind::WakeUpFailed),

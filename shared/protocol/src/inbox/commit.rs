@@ -7,7 +7,7 @@ use crate::{
     lease::Lease,
     operation::{Operation, state_of},
     state::EntityState,
-    table::{Condition, Transacted, Write, Written},
+    table::{Condition, ConditionResult, Transacted, Write, Written},
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,9 +58,9 @@ impl Commit<'_> {
     pub fn judge(&self, answer: Transacted) -> Result<Committed, CorruptRow> {
         let refused = match answer {
             Transacted::Landed => None,
-            Transacted::Refused(refusals) => match refusals.into_iter().next().flatten() {
-                None => return Ok(Committed::Refused),
-                refused => refused,
+            Transacted::Refused(results) => match results.into_iter().next() {
+                Some(ConditionResult::Failed(seen)) => Some(seen),
+                Some(ConditionResult::Held) | None => return Ok(Committed::Refused),
             },
         };
         // Judge the settle's own write first: an earlier try may have landed, or the lease may be

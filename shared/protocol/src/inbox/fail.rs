@@ -6,9 +6,9 @@ use crate::{
     entity::{EntityKey, FencingToken, Sequence},
     format::{CorruptRow, attribute as a, readable},
     keys::entity_row,
-    lease::{Lease, lease_ended, lease_removed},
+    lease::{Lease, remove_lease, remove_lease_and_handover},
     operation::{Operation, state_of, updated_state},
-    state::{BlockReason, EntityState},
+    state::{BlockReason, EntityState, FIRST_HOLDER},
     table::{Action, Change, Condition, Write, Written},
     time::Timestamp,
     waits::{self, SourceTag},
@@ -26,7 +26,7 @@ pub struct MarkStart<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Marked {
-    Marked,
+    Recorded,
     Lost,
 }
 
@@ -35,7 +35,7 @@ impl Operation for MarkStart<'_> {
 
     fn write(&self) -> Write {
         // This holder did not vanish before the start, so the count of such holders restarts.
-        let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, 1_u32)];
+        let changes = vec![Change::set(a::STARTED, self.lease.token().0), Change::set(a::SUSPECT, FIRST_HOLDER)];
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
 
@@ -43,7 +43,7 @@ impl Operation for MarkStart<'_> {
     /// condition, and changes nothing.
     fn judge(&self, reply: Written) -> Result<Marked, CorruptRow> {
         Ok(match reply {
-            Written::Landed(_) => Marked::Marked,
+            Written::Landed(_) => Marked::Recorded,
             Written::Refused(_) => Marked::Lost,
         })
     }
@@ -67,12 +67,19 @@ pub struct Fail<'a> {
     /// Deliveries up to this sequence start one at a time. If the value equals `head`, `attempts`
     /// are those of a whole `latest` group. `None` leaves the row's value unchanged.
     pub one_by_one: Option<Sequence>,
-    /// The time of the retry; `None` blocks the entity.
-    pub retry_at: Option<Timestamp>,
+    pub then: AfterFailure,
     /// The start's error. It must have at most [`EntityState::error_bytes`] bytes.
     pub error: &'a str,
     /// The source of the delivery.
     pub source: SourceTag,
+}
+
+/// The consequence of a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AfterFailure {
+    RetryAt(Timestamp),
+    /// The entity is blocked, with the reason [`BlockReason::Attempts`].
+    Block,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +92,7 @@ impl Operation for Fail<'_> {
     type Outcome = Failed;
 
     fn write(&self) -> Write {
-        let mut changes = lease_ended();
+        let mut changes = remove_lease();
         changes.push(match self.attempts {
             0 => Change::remove(a::ATTEMPTS),
             attempts => Change::set(a::ATTEMPTS, attempts),
@@ -95,17 +102,19 @@ impl Operation for Fail<'_> {
             None => Change::remove(a::RETRIES),
         });
         if self.suspected {
-            changes.push(Change::set(a::SUSPECT, 1_u32));
+            changes.push(Change::set(a::SUSPECT, FIRST_HOLDER));
         }
         if let Some(last) = self.one_by_one {
             changes.push(Change::set(a::ONE_BY_ONE, last.0));
         }
-        let blocked = self.retry_at.is_none().then_some(BlockReason::Attempts);
+        let blocked = (self.then == AfterFailure::Block).then_some(BlockReason::Attempts);
         changes.extend(waits::failed(self.error, &self.retries, blocked, self.source));
-        match self.retry_at {
+        match self.then {
             // Until the next grant, only the retry's own wake-up counts.
-            Some(at) => changes.extend([a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis()))),
-            None => changes.push(Change::remove(a::HANDOVER)),
+            AfterFailure::RetryAt(at) => {
+                changes.extend([a::RETRY_AT, a::HANDOVER].map(|name| Change::set(name, at.as_millis())))
+            }
+            AfterFailure::Block => changes.push(Change::remove(a::HANDOVER)),
         }
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
@@ -144,7 +153,7 @@ impl Operation for Block<'_> {
     type Outcome = Failed;
 
     fn write(&self) -> Write {
-        let mut changes = lease_removed();
+        let mut changes = remove_lease_and_handover();
         changes.extend(waits::blocked(self.reason, self.source));
         self.lease.update(self.lease.mine_before(self.sequence), changes)
     }
@@ -173,7 +182,7 @@ pub struct Unblock<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unblocked {
-    Unblocked(EntityState),
+    Ended(EntityState),
     /// The entity is not blocked, or its token is not the one that was seen. `None` if the entity
     /// has no row.
     NotBlocked(Option<EntityState>),
@@ -207,7 +216,7 @@ impl Operation for Unblock<'_> {
     /// wake-up in any case.
     fn judge(&self, reply: Written) -> Result<Unblocked, CorruptRow> {
         Ok(match reply {
-            Written::Landed(row) => Unblocked::Unblocked(updated_state(row)?),
+            Written::Landed(row) => Unblocked::Ended(updated_state(row)?),
             Written::Refused(row) => Unblocked::NotBlocked(state_of(row)?),
         })
     }

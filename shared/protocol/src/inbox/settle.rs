@@ -7,7 +7,7 @@ use crate::{
     attempt::Retries,
     entity::{FencingToken, Sequence},
     format::{CorruptRow, attribute as a},
-    lease::{Lease, lease_removed, purged_if_idle},
+    lease::{Lease, purged_if_idle, remove_lease_and_handover},
     operation::{Operation, state_of, updated_state},
     receipt::{Receipt, Recent, Spilled},
     state::{ABOUT_TO, CARRIED_OVER, EntityState, EventTimes, Held, LONGEST_LEASE},
@@ -224,7 +224,7 @@ impl Operation for SettleAndRelease<'_> {
     fn write(&self) -> Write {
         let is_last = Condition::equal(a::TAIL, self.decision.last().0);
         let mut changes = self.decision.changes(self.lease.token);
-        changes.extend(lease_removed());
+        changes.extend(remove_lease_and_handover());
         changes.push(Change::remove(a::PENDING_SINCE));
         let (may_go, purge) = purged_if_idle(self.purge_at);
         changes.extend(purge);

@@ -4,7 +4,7 @@ use super::Decision;
 use crate::{
     entity::Sequence,
     format::{CorruptRow, attribute as a},
-    lease::{LONGEST_TURN, Lease, lease_removed, purged_if_idle},
+    lease::{LONGEST_TURN, Lease, purged_if_idle, remove_lease_and_handover},
     operation::{Operation, state_of},
     state::EntityState,
     table::{Change, Condition, Write, Written},
@@ -44,7 +44,7 @@ impl Operation for Skip<'_> {
     fn write(&self) -> Write {
         let mut conditions = vec![self.lease.mine_before(self.decision.first)];
         let mut changes = self.decision.changes(self.lease.token);
-        changes.extend(lease_removed());
+        changes.extend(remove_lease_and_handover());
         changes.push(Change::remove(a::BLOCKED));
         if self.seen.tail == self.place() {
             conditions.push(Condition::equal(a::TAIL, self.place().0));

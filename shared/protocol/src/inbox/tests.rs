@@ -20,7 +20,7 @@ use crate::{
     operation::Operation,
     receipt::{Receipt, Recent, Spilled},
     state::{BlockReason, CARRIED_OVER, EntityState, EventTimes, LeaseKind, OVERDUE},
-    table::{Row, Transacted, Written},
+    table::{ConditionResult, Row, Transacted, Written},
     time::Timestamp,
     waits::SourceTag,
 };
@@ -41,12 +41,12 @@ fn decision(state: &EntityState, lease: &Lease) -> Decision {
 
 fn fail<'a>(lease: &'a Lease, seen: &EntityState, attempts: u32, retries: Retries) -> Fail<'a> {
     let sequence = seen.next();
-    let retry_at = Some(NOW + LENGTH);
+    let then = AfterFailure::RetryAt(NOW + LENGTH);
     let suspected = false;
     let one_by_one = None;
     let error = "out of order";
     let source = SourceTag::default();
-    Fail { lease, sequence, attempts, retries, suspected, one_by_one, retry_at, error, source }
+    Fail { lease, sequence, attempts, retries, suspected, one_by_one, then, error, source }
 }
 
 #[test]
@@ -79,10 +79,10 @@ fn claim_after_failed_attempt_needs_no_wake_up() {
     let (lease, seen, row) = held(LeaseKind::Drain, 1);
     let fail = fail(&lease, &seen, 0, Retries::default().after(FailureClass::Unavailable, LENGTH));
     let failed = state(&after(&fail, &row));
-    assert_eq!((failed.handover, failed.retry_at, failed.attempts), (fail.retry_at, fail.retry_at, 0));
+    assert_eq!((failed.handover, failed.retry_at, failed.attempts), (Some(NOW + LENGTH), Some(NOW + LENGTH), 0));
     assert_eq!(failed.retries.waited(FailureClass::Unavailable), LENGTH);
     assert!(!owes_wake_up(&failed, NOW) && !owes_wake_up(&failed, NOW + LENGTH), "a claim relies on it");
-    let blocked = state(&after(&Fail { retry_at: None, ..fail }, &row));
+    let blocked = state(&after(&Fail { then: AfterFailure::Block, ..fail }, &row));
     assert_eq!((blocked.handover, blocked.blocked), (None, Some(BlockReason::Attempts)));
 }
 
@@ -165,7 +165,9 @@ fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
     let settle = Settle { lease: &lease, decision: &decision, now: NOW, length: LENGTH, hands_over: false };
     let own = after(&settle, &row);
     let commit = Commit { settling: Settling::GoesOn(settle), writes: &[], is_on_hold: false };
-    let met = |row: &Row| commit.judge(Transacted::Refused(vec![Some(Some(row.clone()))])).expect("it can be read");
+    let met = |row: &Row| {
+        commit.judge(Transacted::Refused(vec![ConditionResult::Failed(Some(row.clone()))])).expect("it can be read")
+    };
     let on_hold = row.clone().with(a::HOLD, 7_u32);
     assert_eq!(met(&on_hold), Committed::Grown(state(&on_hold)));
     assert_eq!(met(&own), Committed::Landed(lease.settled()), "a first try landed");
@@ -173,7 +175,7 @@ fn refused_commit_is_repeated_only_if_a_hold_began_meanwhile() {
     assert_eq!(met(&further(&on_hold, a::HEAD, 2)), Committed::Lost, "it is decided");
     assert_eq!(met(&freed(&on_hold)), Committed::Lost, "the lease has ended");
     assert_eq!(met(&row), Committed::Lost, "it would be refused for the same reason again");
-    assert_eq!(commit.judge(Transacted::Refused(vec![None])), Ok(Committed::Refused));
+    assert_eq!(commit.judge(Transacted::Refused(vec![ConditionResult::Held])), Ok(Committed::Refused));
 }
 
 #[test]
@@ -271,12 +273,12 @@ proptest! {
         let mut row = Some(row);
         if fails {
             let error = "out of order";
-            let retry_at = Some(now);
+            let then = AfterFailure::RetryAt(now);
             let one_by_one = Some(state.tail);
             let sequence = state.next();
             let retries = Retries::default();
             let fail = Fail {
-                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, retry_at, error,
+                lease: &lease, sequence, attempts: 1, retries, suspected: false, one_by_one, then, error,
                 source: SourceTag::default(),
             };
             landed(&fail, &mut row);

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use super::{Lease, lease_ended, lease_removed, purged_if_idle};
+use super::{Lease, purged_if_idle, remove_lease, remove_lease_and_handover};
 use crate::{
     format::{CorruptRow, attribute as a},
     operation::{Operation, state_of, updated_state},
-    state::{ABOUT_TO, EntityState},
+    state::{ABOUT_TO, EntityState, FIRST_HOLDER},
     table::{Change, Comparison, Condition, Write, Written},
     time::Timestamp,
 };
@@ -52,7 +52,7 @@ impl Operation for ReleaseEmpty<'_> {
 
     fn write(&self) -> Write {
         let is_empty = Condition::compare_with(a::HEAD, Comparison::Equal, a::TAIL);
-        let mut changes = lease_removed();
+        let mut changes = remove_lease_and_handover();
         changes.push(Change::remove(a::PENDING_SINCE));
         let (may_go, purge) = purged_if_idle(self.purge_at);
         changes.extend(purge);
@@ -84,7 +84,7 @@ impl Operation for Release<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {
-        self.lease.update(self.lease.mine(), lease_removed())
+        self.lease.update(self.lease.mine(), remove_lease_and_handover())
     }
 
     fn judge(&self, reply: Written) -> Result<Ended, CorruptRow> {
@@ -137,10 +137,10 @@ impl Operation for HandOver<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {
-        let mut changes = lease_ended();
+        let mut changes = remove_lease();
         changes.push(Change::set(a::HANDOVER, self.due.as_millis()));
         if self.suspected {
-            changes.push(Change::set(a::SUSPECT, 1_u32));
+            changes.push(Change::set(a::SUSPECT, FIRST_HOLDER));
         }
         if self.is_pause {
             changes.push(Change::set(a::RETRY_AT, self.due.as_millis()));
@@ -169,7 +169,7 @@ impl Operation for YieldToDeliveries<'_> {
     type Outcome = Ended;
 
     fn write(&self) -> Write {
-        let mut changes = lease_removed();
+        let mut changes = remove_lease_and_handover();
         changes.push(Change::set(a::TURN_UNTIL, (self.now + LONGEST_TURN).as_millis()));
         self.lease.update(self.lease.mine(), changes)
     }

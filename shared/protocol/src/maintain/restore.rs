@@ -12,7 +12,7 @@ use crate::{
     entity::{FencingToken, Sequence},
     format::{CorruptRow, FORMAT, attribute as a, check_format, readable},
     keys::{entity_row, restore_row},
-    lease::{Lease, idle_purge_at, lease_removed, purge_change},
+    lease::{Lease, idle_purge_at, purge_change, remove_lease_and_handover},
     operation::{Operation, has_nonce, nonce_as_seen, state_of, updated_state},
     receipt::Spilled,
     state::{EntityState, HolderInfo, LONGEST_LEASE, LeaseKind},
@@ -367,7 +367,7 @@ impl Operation for AdvanceNumbers<'_> {
         let numbers = restoring.numbers(seen);
         let mut changes = [a::TAIL, a::HEAD, a::TOKEN].map(|name| Change::set(name, numbers)).to_vec();
         changes.push(Change::set(a::LAST_CLAIM, restoring.nonce.as_str()));
-        changes.extend(lease_removed());
+        changes.extend(remove_lease_and_handover());
         let of_the_front = [
             a::RECENT,
             a::ONE_BY_ONE,

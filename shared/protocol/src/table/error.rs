@@ -80,15 +80,29 @@ pub enum InvalidKind {
     Credentials,
 }
 
+/// Returns whether the error code of an AWS service means that the caller's credentials have expired or are unknown.
+///
+/// Services with a JSON protocol add `Exception` to the code.
+#[doc(hidden)]
+pub fn is_credential_error(code: &str) -> bool {
+    let name = code.strip_suffix("Exception").unwrap_or(code);
+    [
+        "ExpiredToken",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "InvalidSignature",
+        "MissingAuthenticationToken",
+        "SignatureDoesNotMatch",
+        "UnrecognizedClient",
+    ]
+    .contains(&name)
+}
+
 impl InvalidKind {
     fn from_code(code: &str) -> Self {
         match code {
             "AccessDeniedException" => Self::Permission,
-            "ExpiredTokenException"
-            | "IncompleteSignatureException"
-            | "InvalidSignatureException"
-            | "MissingAuthenticationTokenException"
-            | "UnrecognizedClientException" => Self::Credentials,
+            _ if is_credential_error(code) => Self::Credentials,
             "ResourceNotFoundException" => Self::MissingTable,
             _ => Self::Request,
         }
@@ -98,5 +112,18 @@ impl InvalidKind {
 impl<T: Into<String>> From<T> for InvalidRequest {
     fn from(message: T) -> Self {
         Self { kind: InvalidKind::Request, message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credential_error_has_the_code_of_either_protocol() {
+        for code in ["ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"] {
+            assert!(is_credential_error(code), "{code}");
+        }
+        assert!(!is_credential_error("AccessDeniedException") && !is_credential_error("Exception"));
     }
 }

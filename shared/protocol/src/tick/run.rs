@@ -4,7 +4,7 @@ use super::job::{JobState, TickResult, earlier, job_of};
 use crate::{
     format::{CorruptRow, attribute as a, readable},
     keys::entity_row,
-    lease::{Acquire, Acquired, Lease, TakeOver, lease_removed},
+    lease::{Acquire, Acquired, Lease, TakeOver, remove_lease_and_handover},
     operation::Operation,
     state::FARTHEST_EXPIRY,
     table::{Action, Change, Comparison, Condition, Write, Written},
@@ -138,7 +138,7 @@ impl Operation for CompleteTick<'_> {
     type Outcome = Completed;
 
     fn write(&self) -> Write {
-        let mut changes = lease_removed();
+        let mut changes = remove_lease_and_handover();
         changes.extend([
             Change::set(a::LAST_TICK, self.tick.as_millis()),
             Change::set(a::LAST_RESULT, self.result.to_stored()),
@@ -192,7 +192,7 @@ impl Operation for GiveUpTick<'_> {
             Condition::compare(a::EXPIRES_AT, Comparison::AtMost, earlier(self.now).as_millis()),
             Condition::compare(a::EXPIRES_AT, Comparison::Greater, (self.now + FARTHEST_EXPIRY).as_millis()),
         ]);
-        let mut changes = lease_removed();
+        let mut changes = remove_lease_and_handover();
         changes.extend([
             Change::set(a::LAST_TICK, self.tick.as_millis()),
             Change::set(a::LAST_RESULT, TickResult::crashed(self.now).to_stored()),

@@ -16,7 +16,7 @@ use super::{
     DrainError, DrainSettings, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
     pace::Pace,
     page::InboxPage,
-    plan::{DeliveryGroup, Drain, HANDOVER_DELAY, Memory, Moment, Step, Stop, stop},
+    plan::{DeliveryGroup, Drain, EarlyEnd, HANDOVER_DELAY, Memory, Moment, Step},
     suspects::Turn,
 };
 use crate::{
@@ -191,7 +191,7 @@ impl<'a> Driver<'a> {
             Step::Retry { attempts, retries, one_by_one, wait, error, .. } => {
                 self.retry(&UnsettledStart { attempts, retries, one_by_one, error }, wait, &run).await
             }
-            Step::GiveUp(attempts, retries, error) => {
+            Step::GiveUp { attempts, retries, error } => {
                 self.give_up(&UnsettledStart { attempts, retries, one_by_one: None, error }).await
             }
             Step::Wait(wait) => {
@@ -208,7 +208,7 @@ impl<'a> Driver<'a> {
                 self.source = Some(self.renewer.hold(find).await?);
                 Ok(CONTINUE)
             }
-            Step::AwaitIsolation(attempts) => {
+            Step::AwaitIsolation { attempts } => {
                 let slot = self.slot;
                 match self.renewer.hold(slot.isolate(attempts)).await? {
                     Turn::Now => Ok(CONTINUE),
@@ -245,11 +245,11 @@ impl<'a> Driver<'a> {
         };
         // A write without a reply may already have ended the lease, so the errors of ending it are
         // ignored below. Either way, a fresh wake-up has been sent.
-        match stop(self.wake_up.is_replaced()) {
-            Stop::Release => {
+        match EarlyEnd::of(self.wake_up.is_replaced()) {
+            EarlyEnd::Release => {
                 let _ = self.release().await;
             }
-            Stop::HandOver => {
+            EarlyEnd::HandOver => {
                 let lease = self.renewer.lease().clone();
                 let wake_up = self.following(&entity, lease.token());
                 let announce = MarkHandOver { lease: &lease };

@@ -12,7 +12,7 @@ pub(crate) use group::GROUP_BYTES;
 pub use retry::AnswerTiming;
 pub use spilling::Spilling;
 pub(super) use step::park;
-pub use step::{Step, StepOutcome, Stop, stop};
+pub use step::{EarlyEnd, Step, StepOutcome};
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -310,7 +310,7 @@ impl Drain {
         }
         if state.is_suspect() {
             if !moment.is_alone {
-                return Step::AwaitIsolation(state.attempts + state.suspect);
+                return Step::AwaitIsolation { attempts: state.attempts + state.suspect };
             }
             if moment.left < source.handler_timeout + MARK_TIMEOUT + MARGIN {
                 return Step::HandOver(HANDOVER_DELAY, RequeueReason::OutOfTime);

@@ -9,14 +9,16 @@ pub(super) struct CronField {
     first: u32,
     count: u32,
     has_rate: bool,
+    /// Set if `count` is that of the longest period, and other periods have fewer.
+    varies: bool,
 }
 
 pub(super) const FIELDS: [CronField; 5] = [
-    CronField { unit: "minutes", longer: "hour", first: 0, count: 60, has_rate: true },
-    CronField { unit: "hours", longer: "day", first: 0, count: 24, has_rate: true },
-    CronField { unit: "days", longer: "month", first: 1, count: 31, has_rate: true },
-    CronField { unit: "months", longer: "year", first: 1, count: 12, has_rate: false },
-    CronField { unit: "weekdays", longer: "week", first: 0, count: 7, has_rate: false },
+    CronField { unit: "minutes", longer: "hour", first: 0, count: 60, has_rate: true, varies: false },
+    CronField { unit: "hours", longer: "day", first: 0, count: 24, has_rate: true, varies: false },
+    CronField { unit: "days", longer: "month", first: 1, count: 31, has_rate: true, varies: true },
+    CronField { unit: "months", longer: "year", first: 1, count: 12, has_rate: false, varies: false },
+    CronField { unit: "weekdays", longer: "week", first: 0, count: 7, has_rate: false, varies: false },
 ];
 
 impl CronField {
@@ -51,7 +53,7 @@ impl CronField {
             // A range that somebody chose may end before its next step, but must have one.
             Some(Some((from, to))) if (from, to) != (self.first, last) => step <= u32::saturating_sub(to, from),
             // No step divides every month, so that the days of months may differ at their ends.
-            _ if self.unit == "days" => step <= self.count / 2,
+            _ if self.varies => step <= self.count / 2,
             _ => self.count.is_multiple_of(step),
         }
     }

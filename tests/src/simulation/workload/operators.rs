@@ -191,7 +191,7 @@ pub async fn unblock_and_redrive(world: &Arc<SimulatedWorld>, parts: &WorkloadPa
         match operator.redrive(&parked, None).await {
             Ok(appended) => {
                 world.mark("a parked delivery is redriven");
-                record_answer(world, parts.tables, name, appended.sequence.0, true);
+                record_answer(world, parts.generation, name, appended.sequence.0, true);
             }
             Err(OperatorError::Queue(_)) => {
                 world.with_history(|history| history.excused.insert(entity));

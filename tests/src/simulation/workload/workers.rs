@@ -26,7 +26,7 @@ pub async fn run_worker(world: Arc<SimulatedWorld>, number: u32, until: Duration
             if world.running_time() >= until {
                 return;
             }
-            if world.is_stopped() || node.tables != world.tables() {
+            if world.is_stopped() || node.generation != world.generation() {
                 world.until_running().await;
                 continue 'booting;
             }

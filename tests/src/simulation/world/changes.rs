@@ -17,7 +17,9 @@ use super::{
         outage::SimulatedService,
         workload::RETENTION,
     },
-    SimulatedWorld, WorldState, key, label, relative,
+    SimulatedWorld, WorldState, key, label,
+    loss::GivenOut,
+    relative,
 };
 
 /// A write to an entity's row that landed, and the row as it was observed before.
@@ -158,7 +160,7 @@ impl SimulatedWorld {
         let [place, end, number] = [head, tail, token].map(relative);
         let at = self.trace(TraceEvent::RowChanged { entity, node, how, head: place, tail: end, token: number });
         let mut mistakes = change.wrong_numbers(self.profile.deliver.most() as u64);
-        mistakes.extend(self.given_out_again(node, entity, &change.old, (tail, token), change.is_restored));
+        mistakes.extend(self.given_out_again(node, entity, &change.old, GivenOut { tail, token }, change.is_restored));
         let was_on_hold = before.as_ref().is_some_and(is_on_hold);
         if is_on_hold(row) != was_on_hold {
             self.inner().held_at.insert(entity, token);

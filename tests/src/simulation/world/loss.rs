@@ -18,7 +18,7 @@ use webhook_serializer::{
 
 use super::{
     super::{
-        history::{ObservedRow, SettledRecord, SimulationHistory, TraceEvent},
+        history::{InboxPlace, ObservedRow, SettledRecord, SimulationHistory, TraceEvent},
         loss::RESTORER,
         node::pause,
     },
@@ -26,27 +26,33 @@ use super::{
 };
 
 #[derive(Debug)]
-pub struct Copied {
+pub struct TableCopy {
     entities: Vec<Row>,
     inbox: Vec<Row>,
     at: usize,
     as_of: Duration,
-    decided: BTreeMap<(usize, u64), SettledRecord>,
-    decided_before: Vec<((usize, u64), SettledRecord)>,
+    decided: BTreeMap<InboxPlace, SettledRecord>,
+    decided_before: Vec<(InboxPlace, SettledRecord)>,
+}
+
+/// The newest numbers that an order's row has given out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct GivenOut {
+    pub tail: u64,
+    pub token: u64,
 }
 
 #[derive(Debug, Default)]
-pub struct Lost {
-    /// Each order's greatest tail and token.
-    given_out: BTreeMap<usize, (u64, u64)>,
+pub struct TableLoss {
+    given_out: BTreeMap<usize, GivenOut>,
     heads: BTreeMap<usize, u64>,
-    filled: BTreeSet<(usize, u64)>,
+    filled: BTreeSet<InboxPlace>,
     /// Orders that were held or blocked in the copy.
     stopped: BTreeSet<usize>,
     restore: Option<Nonce>,
 }
 
-impl Lost {
+impl TableLoss {
     fn holds(&self, entity: usize, sequence: u64) -> bool {
         self.heads.get(&entity).is_some_and(|head| sequence <= *head || self.filled.contains(&(entity, sequence)))
     }
@@ -56,12 +62,13 @@ impl Lost {
 pub struct StoppedTime {
     since: Option<Duration>,
     lasted: Duration,
-    tables: u32,
+    /// The number of losses so far. It tells the present tables from those that were lost.
+    generation: u32,
 }
 
 impl SimulatedWorld {
-    pub fn tables(&self) -> u32 {
-        self.inner().stop.tables
+    pub fn generation(&self) -> u32 {
+        self.inner().stop.generation
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -102,7 +109,7 @@ impl SimulatedWorld {
         let mut inner = self.inner();
         let decided = inner.history.decided.clone();
         let decided_before = inner.history.decided_before.clone();
-        inner.copied = Some(Copied { entities, inbox: Vec::new(), at, as_of, decided, decided_before });
+        inner.copied = Some(TableCopy { entities, inbox: Vec::new(), at, as_of, decided, decided_before });
     }
 
     pub fn copy_inbox(&self) {
@@ -125,10 +132,10 @@ impl SimulatedWorld {
                 self.rows.write(&write).now_or_never().expect("ready").expect("it is written");
             }
         }
-        inner.stop.tables += 1;
+        inner.stop.generation += 1;
         inner.stop.since = Some(now);
         inner.before.clear();
-        let mut lost = Lost::default();
+        let mut lost = TableLoss::default();
         for row in copied.entities.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default())) {
             let state = EntityState::parse(row).expect("our own rows can be read");
             let entity = entity_number(&state.entity);
@@ -143,7 +150,7 @@ impl SimulatedWorld {
             lost.filled.extend(place.map(|place| (entity, place)));
         }
         for (entity, observed) in &mut inner.observed_rows {
-            lost.given_out.insert(*entity, (observed.tail, observed.token));
+            lost.given_out.insert(*entity, GivenOut { tail: observed.tail, token: observed.token });
             (observed.present, observed.holder) = (false, None);
         }
         for row in copied.entities.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default())) {
@@ -221,39 +228,39 @@ impl SimulatedWorld {
         node: u32,
         entity: usize,
         old: &ObservedRow,
-        (tail, token): (u64, u64),
+        GivenOut { tail, token }: GivenOut,
         is_restored: bool,
     ) -> Vec<String> {
         let inner = self.inner();
         let given_out = inner.lost.as_ref().and_then(|lost| lost.given_out.get(&entity));
-        let Some((last_tail, last_token)) = given_out else { return Vec::new() };
+        let Some(last) = given_out else { return Vec::new() };
         let mut mistakes = Vec::new();
-        if (token != old.token || is_restored) && token <= *last_token {
+        if (token != old.token || is_restored) && token <= last.token {
             mistakes.push(format!("token {} was given out before the tables were lost", relative(token)));
         }
-        if (is_restored || tail != old.tail && node != RESTORER) && tail <= *last_tail {
+        if (is_restored || tail != old.tail && node != RESTORER) && tail <= last.tail {
             mistakes.push(format!("sequence {} was given out before the tables were lost", relative(tail)));
         }
         mistakes
     }
 
-    pub fn given_out(&self, entity: usize) -> (u64, u64) {
+    pub fn given_out(&self, entity: usize) -> GivenOut {
         let inner = self.inner();
         inner.lost.as_ref().and_then(|lost| lost.given_out.get(&entity)).copied().unwrap_or_default()
     }
 
-    pub fn is_lost(&self, tables: u32, entity: usize, sequence: u64) -> bool {
+    pub fn is_lost(&self, generation: u32, entity: usize, sequence: u64) -> bool {
         let inner = self.inner();
-        tables != inner.stop.tables && inner.lost.as_ref().is_some_and(|lost| !lost.holds(entity, sequence))
+        generation != inner.stop.generation && inner.lost.as_ref().is_some_and(|lost| !lost.holds(entity, sequence))
     }
 }
 
 impl SimulationHistory {
     /// Forgets settlements and answers that the copy does not have.
-    fn record_loss(&mut self, lost: &Lost, copied: &Copied, at: usize) {
+    fn record_loss(&mut self, lost: &TableLoss, copied: &TableCopy, at: usize) {
         let decided = copied.decided.clone();
         let before = copied.decided_before.clone();
-        let since = |(_, decided): &((usize, u64), SettledRecord)| decided.at > copied.at;
+        let since = |(_, decided): &(InboxPlace, SettledRecord)| decided.at > copied.at;
         let decided = std::mem::replace(&mut self.decided, decided);
         let before = std::mem::replace(&mut self.decided_before, before);
         self.lost.extend(decided.into_iter().chain(before).filter(since));

@@ -11,7 +11,10 @@ use serializer::{
 use webhook_serializer::{
     functions::scheduler::{ALERTS, SWEEP},
     operator::{JobReport, Newest, Operator, OperatorError, RESTORED, RestoreFindings, RestoreReport, Restored},
-    protocol::{entity::EntityKey, maintain::RestoreRecord},
+    protocol::{
+        entity::{EntityKey, JOBS},
+        maintain::RestoreRecord,
+    },
     providers::rule_of,
     time::Timestamp,
 };
@@ -84,7 +87,7 @@ impl RestoreSummary {
     }
 
     fn count(&mut self, key: &str, told: &RestoreReport) {
-        self.orders += u64::from(!key.starts_with("cron/"));
+        self.orders += u64::from(!key.starts_with(JOBS));
         self.parked += told.parked;
         self.parked_orders += u64::from(told.parked > 0);
         self.repeats += told.repeats;
@@ -104,7 +107,7 @@ impl RestoreSummary {
     }
 
     fn jobs(&self) -> impl Iterator<Item = (&str, &JobReport)> {
-        self.found.jobs.iter().map(|(key, job)| (key.trim_start_matches("cron/"), job))
+        self.found.jobs.iter().map(|(key, job)| (key.trim_start_matches(JOBS), job))
     }
 
     pub fn json(&self, restoring: &RestoreRecord, is_whole: bool) -> serde_json::Value {

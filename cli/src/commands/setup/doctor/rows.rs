@@ -12,7 +12,7 @@ use webhook_serializer::{
     functions::scheduler::{ALERTS, SWEEP},
     jobs::roster::{self, Listed},
     protocol::{entity::SourceName, format::FORMAT, tick::TickOutcome},
-    sources::Sources,
+    sources::{Intake, Sources},
     time::Timestamp,
 };
 
@@ -138,10 +138,10 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
         });
     }
     for source in sources.into_iter().flat_map(Sources::iter).filter(|source| !newest.contains_key(&source.name)) {
-        let advice = match (&source.from, &source.queue) {
-            (Some(from), _) => format!("check the source `{from}`, from which it gets its deliveries"),
-            (_, Some(queue)) => format!("check what sends messages to {queue}"),
-            (None, None) => {
+        let advice = match source.intake() {
+            Intake::CopiesOf(from) => format!("check the source `{from}`, from which it gets its deliveries"),
+            Intake::Queue(queue) => format!("check what sends messages to {queue}"),
+            Intake::Url => {
                 let test = format!("`{} source test {}`", this_command(), source.name);
                 format!("check the URL at its sender; {test} tries the source")
             }

@@ -9,6 +9,7 @@ use serializer::{document, output::this_command};
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, NAMES},
+    sources::{CredentialField, Intake},
 };
 
 use super::{ChangeOptions, refuse_guessable, secret, soon, whereabouts::DocumentLocation};
@@ -86,16 +87,16 @@ impl Add {
         let query = if is_preset && source.query().is_some() { "?token=…" } else { "" };
         let base = self.whereabouts.webhooks().await?.unwrap_or_else(|| "…/webhooks/".to_owned());
         let url = format!("{base}{name}{query}");
-        let mut words = match (&source.from, &source.queue) {
-            (None, None) => vec![
+        let mut words = match source.intake() {
+            Intake::Url => vec![
                 format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
                 format!("its webhooks go to {url}"),
             ],
-            (_, Some(queue)) => vec![format!(
+            Intake::Queue(queue) => vec![format!(
                 "{}; until then, messages stay in {queue}: let that queue start ingest (docs/queues.md)",
                 soon()
             )],
-            (Some(from), None) => vec![format!(
+            Intake::CopiesOf(from) => vec![format!(
                 "{}; until then, it may get some of the webhooks of `{from}` and not others (docs/several-handlers.md)",
                 soon()
             )],
@@ -140,7 +141,7 @@ impl Add {
         if let Some(provider) = self.provider.as_deref().filter(|name| !needs_none && !has_no_secret(name)) {
             let what = format!("the secret of {provider}");
             let secret = secret::read(&what)?;
-            refuse_guessable(&what, "secrets", &secret)?;
+            refuse_guessable(&what, CredentialField::Secrets, &secret)?;
             fields.push(("secrets".into(), json!([secret])));
         }
         let (handler, url) = match self.handler.split_once('=') {

@@ -9,7 +9,7 @@ use serializer::{
     document::advice::{self, Weight},
     output::{self, Table},
 };
-use webhook_serializer::sources::QueueArn;
+use webhook_serializer::sources::{CredentialField, Intake, QueueArn};
 
 use super::{
     print, print_json, texts,
@@ -53,12 +53,13 @@ impl SourceListArguments {
             let host = source.forward().map(|destination| destination.host().to_owned());
             let function = source.invoke().map(ToString::to_string);
             let known_by = source.credential_field();
+            let awaits = source.missing_field().map(CredentialField::name);
             if self.json {
                 print_json(&json!({
                     "source": source.name.as_str(), "provider": source.provider_name, "from": source.from,
                     "queue": source.queue.as_ref().map(QueueArn::as_str), "entity": templates,
                     "handler": source.handler, "forwards_to": host, "invokes": function, "take": take, "ignore": ignore,
-                    "secrets": source.secrets(), "known_by": known_by, "awaits": source.missing_field(),
+                    "secrets": source.secrets(), "known_by": known_by.map(CredentialField::name), "awaits": awaits,
                     "attempts": source.retry.attempts,
                     "unanswered_for_ms": source.retry.unanswered_for.as_millis() as u64,
                     "unavailable_for_ms": source.retry.unavailable_for.as_millis() as u64,
@@ -71,10 +72,10 @@ impl SourceListArguments {
             let said = [take.join(", "), but].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
             table.row([
                 source.name.to_string(),
-                match (&source.from, &source.queue) {
-                    (Some(from), _) => format!("from {from}"),
-                    (_, Some(queue)) => format!("{} from {}", source.provider_name, queue.name()),
-                    (None, None) => source.provider_name.clone(),
+                match source.intake() {
+                    Intake::CopiesOf(from) => format!("from {from}"),
+                    Intake::Queue(queue) => format!("{} from {}", source.provider_name, queue.name()),
+                    Intake::Url => source.provider_name.clone(),
                 },
                 if templates.is_empty() { "{source}/{entity}".to_owned() } else { templates.join(", else ") },
                 match (host, function) {
@@ -84,9 +85,9 @@ impl SourceListArguments {
                 },
                 if said.is_empty() { "all".to_owned() } else { said.join(", ") },
                 match known_by {
-                    Some("secrets") => source.secrets().to_string(),
+                    Some(CredentialField::Secrets) => source.secrets().to_string(),
                     Some(field) if source.missing_field().is_some() => format!("no {field}"),
-                    Some(field) => field.to_owned(),
+                    Some(field) => field.to_string(),
                     None => "none needed".to_owned(),
                 },
                 output::limits(&source.retry),

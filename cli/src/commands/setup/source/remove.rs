@@ -7,7 +7,10 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde_json::json;
 use serializer::output;
-use webhook_serializer::{protocol::entity::SourceName, sources::Source};
+use webhook_serializer::{
+    protocol::entity::SourceName,
+    sources::{Intake, Source},
+};
 
 use super::{
     ChangeOptions, late,
@@ -47,13 +50,13 @@ impl Remove {
         let waiting = self.waiting(source).await?;
         let done = self.manner.apply(&place, name, |text| text.remove(name)).await?;
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
-        let end = match (&source.from, &source.queue) {
-            (Some(from), _) => format!("the webhooks of `{from}` go to its other sources only"),
-            (_, Some(queue)) => format!(
+        let end = match source.intake() {
+            Intake::CopiesOf(from) => format!("the webhooks of `{from}` go to its other sources only"),
+            Intake::Queue(queue) => format!(
                 "disable its event source mapping, or delete its stack: messages that arrive later stay in {queue} \
                  until its dead-letter queue takes them (docs/queues.md)"
             ),
-            (None, None) => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
+            Intake::Url => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
         };
         let words = [
             end,
@@ -76,10 +79,10 @@ impl Remove {
         let waiting = self.target.connect().await?.operator().waiting_of(&self.name).await?;
         let count = waiting.values().sum();
         let orders: Vec<&str> = waiting.keys().take(SHOWN).map(|order| order.as_str()).collect();
-        let first = match (&source.from, &source.queue) {
-            (Some(from), _) => format!("Pause `{from}`"),
-            (_, Some(queue)) => format!("Let nothing send to {queue}"),
-            (None, None) => "Disable the webhook at the sender".to_owned(),
+        let first = match source.intake() {
+            Intake::CopiesOf(from) => format!("Pause `{from}`"),
+            Intake::Queue(queue) => format!("Let nothing send to {queue}"),
+            Intake::Url => "Disable the webhook at the sender".to_owned(),
         };
         let more = if waiting.len() > SHOWN { ", …" } else { "" };
         ensure!(

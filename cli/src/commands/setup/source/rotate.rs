@@ -12,7 +12,7 @@ use serializer::{
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers,
-    sources::{REFRESH, Source},
+    sources::{CredentialField, REFRESH, Source},
 };
 
 use super::{
@@ -50,7 +50,7 @@ impl Rotate {
         let name = self.name.as_str();
         let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
         let field = known_by(source)?;
-        let held = DocumentText::parse(&found.text)?.texts(name, field);
+        let held = DocumentText::parse(&found.text)?.texts(name, field.name());
         if self.finish {
             self.finish(&place, source, field, &held).await
         } else {
@@ -58,7 +58,7 @@ impl Rotate {
         }
     }
 
-    async fn begin(&self, place: &DocumentPlace, source: &Source, field: &str) -> Result<ExitCode> {
+    async fn begin(&self, place: &DocumentPlace, source: &Source, field: CredentialField) -> Result<ExitCode> {
         let name = self.name.as_str();
         let word = word(field);
         let what = format!("the new {word} of {name}");
@@ -66,10 +66,10 @@ impl Rotate {
         refuse_guessable(&what, field, &new)?;
         let done = self.manner.apply(place, name, |text| {
             ensure!(
-                !text.texts(name, field).contains(&new),
+                !text.texts(name, field.name()).contains(&new),
                 "nothing was written: `{name}` has this secret already. To remove an old one, add --finish"
             );
-            text.put_first(name, field, &new)
+            text.put_first(name, field.name(), &new)
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let wait = output::duration(REFRESH);
@@ -99,7 +99,13 @@ impl Rotate {
         Ok(ExitCode::SUCCESS)
     }
 
-    async fn finish(&self, place: &DocumentPlace, source: &Source, field: &str, seen: &[String]) -> Result<ExitCode> {
+    async fn finish(
+        &self,
+        place: &DocumentPlace,
+        source: &Source,
+        field: CredentialField,
+        seen: &[String],
+    ) -> Result<ExitCode> {
         let name = self.name.as_str();
         let word = word(field);
         let held = seen.len();
@@ -129,12 +135,12 @@ impl Rotate {
         }
         let done = self.manner.apply(place, name, |text| {
             ensure!(
-                text.texts(name, field) == seen,
+                text.texts(name, field.name()) == seen,
                 "somebody else changed `{field}` of `{name}` just now: check it with `{} source list`, then run this \
                  again",
                 output::this_command()
             );
-            text.take_out(name, field, number - 1).context("it is gone")
+            text.take_out(name, field.name(), number - 1).context("it is gone")
         });
         let Some(done) = done.await? else { return Ok(ExitCode::FAILURE) };
         let words = [format!(
@@ -158,8 +164,11 @@ impl Rotate {
     }
 }
 
-fn word(field: &str) -> &str {
-    if field == "secrets" { "secret" } else { field }
+fn word(field: CredentialField) -> &'static str {
+    match field {
+        CredentialField::Secrets => "secret",
+        CredentialField::RecipientId(name) => name,
+    }
 }
 
 /// Returns how long webhooks come that the old secret signed, as the words after "wait". `None` if the provider never

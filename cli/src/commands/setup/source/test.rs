@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, path::PathBuf, process::ExitCode, time::Duration};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use console::style;
 use serde_json::json;
@@ -73,12 +73,12 @@ impl Test {
             this_command()
         );
         demand_door(source)?;
-        ensure!(
-            source.has_secret(),
-            "`{name}` has no `{}` yet: its deliveries are answered 503. Add it with `{} source rotate {name}`",
-            source.missing_field().unwrap_or_default(),
-            this_command()
-        );
+        if let Some(field) = source.missing_field() {
+            bail!(
+                "`{name}` has no `{field}` yet: its deliveries are answered 503. Add it with `{} source rotate {name}`",
+                this_command()
+            );
+        }
         let (sample, webhook) = self.webhook(source, &sources)?;
         if self.dry_run {
             self.judge(&place, source, &sample, &webhook)

@@ -106,7 +106,7 @@ fn trial(sources: &Sources, development_keys: bool) -> Result<&str, String> {
     };
     let providers = || sources.iter().map(|source| source.provider_name.as_str()).filter(can_be_tried);
     providers().find(|provider| have_orders(provider, sources)).or_else(|| providers().next()).ok_or_else(|| {
-        let is_published = |source: &&Arc<Source>| source.has_secret() && source.credential_field() != Some("secrets");
+        let is_published = |source: &&Arc<Source>| source.has_secret() && source.has_published_key();
         match sources.doors().find(is_published) {
             Some(source) => format!(
                 "{} signs with a private key. To try its samples, start again with --development-keys",

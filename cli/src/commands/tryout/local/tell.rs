@@ -178,7 +178,7 @@ fn as_json(happening: &RecordedEvent, error: Option<&str>) -> Value {
         EventKind::Settled(settlement) => ("settled", json!({ "outcome": settlement.as_str() })),
         EventKind::Blocked(reason) => ("blocked", json!({ "reason": reason.as_str() })),
         EventKind::Requeued(reason, delay) => {
-            ("requeued", json!({ "reason": format!("{reason:?}"), "delay_ms": delay.as_millis() as u64 }))
+            ("requeued", json!({ "reason": reason.as_str(), "delay_ms": delay.as_millis() as u64 }))
         }
         EventKind::TakenOver(token) => ("taken over", json!({ "token": token })),
         EventKind::Lost => ("lease lost", json!({})),

@@ -5,7 +5,7 @@ use super::*;
 use crate::{
     entity::EntityKey,
     inbox::Claim,
-    memory::evaluate,
+    memory::{ConditionFailed, evaluate},
     receipt::{Receipt, Settlement},
     tick::{DefineJob, job_entity},
 };
@@ -45,7 +45,7 @@ fn twice(write: &Write, row: Option<&Row>) -> (Row, Written) {
     let landed = evaluate(write, row).expect("it lands").expect("a row");
     let again = match evaluate(write, Some(&landed)) {
         Ok(row) => Written::Landed(row),
-        Err(()) => Written::Refused(Some(landed.clone())),
+        Err(ConditionFailed) => Written::Refused(Some(landed.clone())),
     };
     (landed, again)
 }

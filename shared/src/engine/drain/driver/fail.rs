@@ -18,7 +18,7 @@ use crate::{
         attempt::{FailureClass, Retries},
         entity::Sequence,
         format::shortened,
-        inbox::{Fail, Failed},
+        inbox::{AfterFailure, Fail, Failed},
         receipt::Settlement,
         state::BlockReason,
     },
@@ -60,7 +60,7 @@ impl Driver<'_> {
         } else {
             self.renewer.hold(self.drainer.wake(&wake_up, delay)).await??;
         }
-        self.fail(failure, Some(retry_at)).await?;
+        self.fail(failure, AfterFailure::RetryAt(retry_at)).await?;
         if let Some(SourceLookup::Source(source)) = &self.source
             && failure.retries.class != FailureClass::Failed
             && failure.retries.waited(failure.retries.class) >= REPORTED_AFTER
@@ -96,11 +96,11 @@ impl Driver<'_> {
     }
 
     pub(super) async fn give_up(&mut self, failure: &UnsettledStart) -> Result<Flow, DrainError> {
-        self.fail(failure, None).await?;
+        self.fail(failure, AfterFailure::Block).await?;
         self.blocked(BlockReason::Attempts, Some(self.head()))
     }
 
-    async fn fail(&mut self, failure: &UnsettledStart, retry_at: Option<Timestamp>) -> Result<(), DrainError> {
+    async fn fail(&mut self, failure: &UnsettledStart, then: AfterFailure) -> Result<(), DrainError> {
         let state = self.drain.state();
         let UnsettledStart { attempts, retries, one_by_one, error } = failure;
         let fail = Fail {
@@ -110,7 +110,7 @@ impl Driver<'_> {
             retries: *retries,
             suspected: state.is_suspect(),
             one_by_one: *one_by_one,
-            retry_at,
+            then,
             error: &shortened(error, state.error_bytes()),
             source: self.source_tag(),
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Driver;
 use crate::{
     engine::{
-        breaker::{Asks, BreakerChange, StartResult, Ticket},
+        breaker::{Admission, Asks, BreakerChange, StartResult, Ticket},
         drain::DrainError,
         outages::{Outages, Probe, ProbeRequest},
         store::StoreError,
@@ -19,8 +19,8 @@ use crate::{
 };
 
 impl Driver<'_> {
-    /// Asks for a start of the source. Returns the wait if the start is refused.
-    pub(super) async fn admit(&mut self, source: &Source) -> Result<Result<Ticket, Duration>, DrainError> {
+    /// Asks for a start of the source.
+    pub(super) async fn admit(&mut self, source: &Source) -> Result<Admission<Ticket>, DrainError> {
         // An order that goes on after an outage is one of many. Only an operator's retry may try sooner.
         let is_early = self.wake_up.outage.is_none() && self.drain.is_extra_attempt(self.now());
         let asks = if is_early { Asks::Operator } else { Asks::Schedule };
@@ -33,8 +33,8 @@ impl Driver<'_> {
             Ok(ProbeRequest::Granted(probe)) => {
                 Ok(self.ask_breaker(source, Asks::Probe).map(|ticket| ticket.probing(probe)))
             }
-            Ok(ProbeRequest::Refused(outage)) => Ok(Err(outages.refused_wait(&outage))),
-            Err(StoreError::Unavailable(_)) => Ok(Err(outages.refused_wait(&known))),
+            Ok(ProbeRequest::Refused(outage)) => Ok(Admission::NotNow(outages.refused_wait(&outage))),
+            Err(StoreError::Unavailable(_)) => Ok(Admission::NotNow(outages.refused_wait(&known))),
             // If the row cannot be read, this process's own breaker decides.
             Ok(ProbeRequest::Up) | Err(StoreError::Corrupt(_) | StoreError::Invalid(_)) => {
                 Ok(self.ask_breaker(source, asks))
@@ -42,7 +42,7 @@ impl Driver<'_> {
         }
     }
 
-    fn ask_breaker(&self, source: &Source, asks: Asks) -> Result<Ticket, Duration> {
+    fn ask_breaker(&self, source: &Source, asks: Asks) -> Admission<Ticket> {
         self.close_breaker(source);
         let fraction = self.drainer.store.env().fraction();
         let limit = source.handler_timeout;

@@ -7,6 +7,7 @@ use futures_util::future::{Either, select};
 use super::{Driver, Flow, HandlerRun, PlannedStep};
 use crate::{
     engine::{
+        breaker::Admission,
         drain::{
             DrainError, Drainer, PATIENCE,
             page::InboxPage,
@@ -47,8 +48,8 @@ impl<'a> Driver<'a> {
             self.renewer.hold(self.in_flight.first_extension()).await?;
         }
         let ticket = match self.admit(&source).await? {
-            Ok(ticket) => ticket,
-            Err(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
+            Admission::Start(ticket) => ticket,
+            Admission::NotNow(wait) => return follows(self.drain.held_back(wait, &source, self.now())),
         };
         if must_record {
             self.mark_start(self.drain.state().next()).await?;
@@ -154,7 +155,7 @@ impl<'a> Driver<'a> {
         let lease = self.renewer.lease().clone();
         let mark = MarkStart { lease: &lease, sequence };
         match self.renewer.hold(self.drainer.store.run(&mark, MARK_TIMEOUT)).await?? {
-            Marked::Marked => Ok(()),
+            Marked::Recorded => Ok(()),
             Marked::Lost => Err(DrainError::Lost),
         }
     }

@@ -104,6 +104,7 @@ impl Drain {
             }
             retries => retries,
         };
+        // A delivery that was tried keeps its error, and so its class of waits.
         let error = self.state.last_error.clone().unwrap_or_else(|| NOT_TRIED.into());
         Step::Retry { is_started: false, attempts: self.state.attempts, retries, one_by_one: None, wait, error }
     }
@@ -204,7 +205,7 @@ impl Drain {
     pub(super) fn give_up(&self, on_failure: OnFailure, attempts: u32, error: String) -> Step {
         match on_failure {
             OnFailure::Park => park(attempts, error),
-            OnFailure::Block => Step::GiveUp(attempts, self.state.retries, error),
+            OnFailure::Block => Step::GiveUp { attempts, retries: self.state.retries, error },
         }
     }
 }

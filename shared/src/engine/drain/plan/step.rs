@@ -21,9 +21,11 @@ pub enum Step {
     AwaitGap,
     WriteTombstone(Sequence),
     FindSource,
-    /// Wait until no other drain of the batch runs. The number counts the suspect's attempts and
-    /// vanished holders together.
-    AwaitIsolation(u32),
+    /// Wait until no other drain of the batch runs.
+    AwaitIsolation {
+        /// The suspect's attempts and vanished holders together.
+        attempts: u32,
+    },
     Start {
         /// Set if the start must be recorded before the handler runs, because an earlier lease
         /// holder vanished with this delivery.
@@ -56,7 +58,11 @@ pub enum Step {
         error: String,
     },
     /// Block the entity, and record the delivery's attempts, waits and error in its row.
-    GiveUp(u32, Retries, String),
+    GiveUp {
+        attempts: u32,
+        retries: Retries,
+        error: String,
+    },
 }
 
 /// A step's decision about the delivery in front.
@@ -86,14 +92,15 @@ impl Step {
             Self::Apply | Self::Commit(_) => Some(StepOutcome::Settled(Settlement::Applied)),
             Self::Park { .. } => Some(StepOutcome::Settled(Settlement::Parked)),
             Self::Retry { is_started, .. } => is_started.then_some(StepOutcome::Retry),
-            Self::GiveUp(..) => Some(StepOutcome::Blocked),
+            Self::GiveUp { .. } => Some(StepOutcome::Blocked),
             _ => None,
         }
     }
 }
 
+/// The way in which a drain ends its lease if the store fails or the invocation's time ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum EarlyEnd {
     /// End the lease, since a fresh wake-up was already sent.
     ///
     /// The row gets no hand-over mark. Claims must not rely on the fresh wake-up, because it does
@@ -103,10 +110,11 @@ pub enum Stop {
     HandOver,
 }
 
-/// Returns how a drain ends its lease if the store fails or the invocation's time ends.
-/// `is_replaced` says that a fresh wake-up was sent before the drain began.
-pub fn stop(is_replaced: bool) -> Stop {
-    if is_replaced { Stop::Release } else { Stop::HandOver }
+impl EarlyEnd {
+    /// `is_replaced` says that a fresh wake-up was sent before the drain began.
+    pub fn of(is_replaced: bool) -> Self {
+        if is_replaced { Self::Release } else { Self::HandOver }
+    }
 }
 
 pub(in crate::engine::drain) fn park(attempts: u32, error: String) -> Step {

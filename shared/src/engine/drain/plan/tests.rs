@@ -189,7 +189,7 @@ fn drain_releases_entity_if_empty_or_blocked_or_on_hold() {
 fn repeated_crashes_before_start_block_the_entity() {
     let vanished = |times| after(|state| state.suspect = times);
     assert_eq!(vanished(VANISHED_BEFORE_START), Step::Block(BlockReason::Vanished));
-    assert_eq!(vanished(VANISHED_BEFORE_START - 1), Step::AwaitIsolation(VANISHED_BEFORE_START - 1));
+    assert_eq!(vanished(VANISHED_BEFORE_START - 1), Step::AwaitIsolation { attempts: VANISHED_BEFORE_START - 1 });
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn drain_with_too_little_function_time_left_hands_over() {
 fn start_of_suspect_is_isolated_and_recorded() {
     let suspect = || drain(EntityState { suspect: 2, attempts: 1, ..row(7, 8) }, 1);
     let alone = |left| next(&suspect(), Moment { left, is_alone: true, ..MOMENT });
-    assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation(3));
+    assert_eq!(next(&suspect(), MOMENT), Step::AwaitIsolation { attempts: 3 });
     let enough = 10 * SECOND + MARK_TIMEOUT + MARGIN;
     assert_eq!(alone(enough), Step::Start { must_record: true, group: DeliveryGroup::ONE });
     let short = enough - Duration::from_millis(1);
@@ -438,7 +438,7 @@ proptest! {
             Step::ReleaseEmpty => prop_assert_eq!(waiting, 0),
             Step::Release => prop_assert!(blocked || holds),
             Step::Wait(wait) => prop_assert!(wait <= moment.patience && yields == 0 && moment.left >= wait + MARGIN),
-            Step::HandOver(..) | Step::Block(_) | Step::AwaitIsolation(_) | Step::AwaitGap => {}
+            Step::HandOver(..) | Step::Block(_) | Step::AwaitIsolation { .. } | Step::AwaitGap => {}
             other => prop_assert!(false, "{other:?}"),
         }
     }
@@ -446,7 +446,7 @@ proptest! {
 
 #[test]
 fn interrupted_drain_hands_over_unless_fresh_wake_up_was_sent() {
-    assert_eq!((stop(true), stop(false)), (Stop::Release, Stop::HandOver));
+    assert_eq!((EarlyEnd::of(true), EarlyEnd::of(false)), (EarlyEnd::Release, EarlyEnd::HandOver));
 }
 
 /// Promise: a paused source's webhooks are kept, without attempts; `show ORDER` says so.
@@ -473,7 +473,7 @@ fn step_outcome_names_settlement_retry_or_block() {
         (aside(3, ""), Some("parked")),
         (retry(FailureClass::Failed, 1, SECOND, ""), Some("retry")),
         (held_back, None),
-        (Step::GiveUp(3, Retries::default(), String::new()), Some("blocked")),
+        (Step::GiveUp { attempts: 3, retries: Retries::default(), error: String::new() }, Some("blocked")),
         (STARTED, None),
         (Step::ReleaseEmpty, None),
     ] {

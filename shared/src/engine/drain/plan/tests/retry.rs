@@ -19,7 +19,7 @@ fn delivery_with_too_many_crashes_is_not_started() {
     assert_eq!([tried(7, ""), tried(1, twice)], [STARTED, STARTED]);
     assert_eq!([tried(8, ""), tried(2, twice)], [aside(9, "it broke"), aside(9, "it broke")]);
     assert_eq!(tried(8, "retry = { attempts = 99 }\n"), aside(9, "it broke"));
-    let blocked = Step::GiveUp(9, crashed(8), "it broke".into());
+    let blocked = Step::GiveUp { attempts: 9, retries: crashed(8), error: "it broke".into() };
     assert_eq!(tried(8, "on_failure = \"block\"\n"), blocked);
     let gone = drain(EntityState { attempts: 1, ..row(7, 8) }, 1).next(&MOMENT, Some(&SourceLookup::Gone));
     assert_eq!(gone, aside(1, ""));
@@ -115,7 +115,11 @@ fn each_failure_class_has_a_separate_limit() {
         let retries = waited(class, limit).retries;
         let carried = if class == FailureClass::Unavailable { retries.carried() } else { Retries::default() };
         assert_eq!(step(limit, ""), Step::Park { attempts, error: "no".into(), carried }, "{class:?}");
-        assert_eq!(step(limit, "on_failure = \"block\"\n"), Step::GiveUp(attempts, retries, "no".into()), "{class:?}");
+        assert_eq!(
+            step(limit, "on_failure = \"block\"\n"),
+            Step::GiveUp { attempts, retries, error: "no".into() },
+            "{class:?}"
+        );
     }
 }
 
@@ -234,7 +238,7 @@ fn last_failed_attempt_parks_or_blocks_as_configured() {
     let fails = |options| drain.failed("it broke", DeliveryGroup::ONE, &source(options), with(0.0));
     assert_eq!(fails("retry = { attempts = 2 }\n"), aside(2, "it broke"));
     let blocks = "retry = { attempts = 2 }\non_failure = \"block\"\n";
-    assert_eq!(fails(blocks), Step::GiveUp(2, retries, "it broke".into()));
+    assert_eq!(fails(blocks), Step::GiveUp { attempts: 2, retries, error: "it broke".into() });
 }
 
 #[test]
