@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::Result;
-use aws_sdk_sqs::types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName};
+use aws_sdk_sqs::{
+    config::{Config, timeout::TimeoutConfig},
+    types::{DeleteMessageBatchRequestEntry, Message, MessageSystemAttributeName},
+};
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     aws::Account,
@@ -26,8 +29,11 @@ pub const BATCH: i32 = 10;
 /// queue and lets batches fill up.
 pub const GROWTH: Duration = Duration::from_millis(50);
 
-/// The time that a receive waits, in seconds. The wait is shorter than the clients' timeout for a request.
-const POLL_SECONDS: i32 = 1;
+/// The time that a receive waits for a message, in seconds. An idle worker asks once in this time.
+const POLL_SECONDS: i32 = 5;
+
+/// The time limit of a receive, which is longer than that of other requests.
+const RECEIVE_LIMIT: Duration = Duration::from_secs(POLL_SECONDS as u64 + 5);
 
 #[derive(Debug)]
 pub enum LocalFunction {
@@ -178,6 +184,7 @@ impl EventSource {
     }
 
     async fn receive(&self) -> Result<Vec<Message>> {
+        let limit = TimeoutConfig::builder().operation_attempt_timeout(RECEIVE_LIMIT).operation_timeout(RECEIVE_LIMIT);
         let received = self
             .sqs
             .receive_message()
@@ -185,6 +192,8 @@ impl EventSource {
             .max_number_of_messages(BATCH)
             .wait_time_seconds(POLL_SECONDS)
             .message_system_attribute_names(MessageSystemAttributeName::All)
+            .customize()
+            .config_override(Config::builder().timeout_config(limit.build()))
             .send()
             .await?;
         Ok(received.messages.unwrap_or_default())

@@ -18,7 +18,7 @@ use serializer::{
 use webhook_serializer::{
     protocol::entity::SourceName,
     providers::{self, Headers, Verified},
-    sources::{SPACING, Source, Sources},
+    sources::{Intake, SPACING, Source, Sources},
     time::Env,
 };
 
@@ -66,12 +66,14 @@ impl Test {
         let (_, sources) = sources(&place).await?;
         let name = self.name.as_str();
         let source = sources.get(name).ok_or_else(|| unknown(&place, &sources, name))?;
-        ensure!(
-            source.queue.is_none(),
-            "`{name}` gets its deliveries from a queue, and no webhooks. Write a message into an SQS event's file: \
-             `{0} check DOCUMENT --event FILE` says what the source does with it, `{0} send FILE` sends it to a local run",
-            this_command()
-        );
+        if let Intake::Queue(_) = source.intake() {
+            bail!(
+                "`{name}` gets its deliveries from a queue, and no webhooks. Write a message into an SQS event's file: \
+                 `{0} check DOCUMENT --event FILE` says what the source does with it, `{0} send FILE` sends it to a \
+                 local run",
+                this_command()
+            );
+        }
         demand_door(source)?;
         if let Some(field) = source.missing_field() {
             bail!(
