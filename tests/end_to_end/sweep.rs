@@ -284,6 +284,21 @@ async fn sweep_tick_visits_at_most_configured_rows() {
     assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
+/// Promise: `serializer local` reads its orders once an hour, not once for each segment.
+#[tokio::test(start_paused = true)]
+async fn sweep_in_one_part_visits_each_row_once_an_hour() {
+    let (world, woken) = forgotten(600, Duration::ZERO, |_| Ok(())).await;
+    let deployed = SweepDeployment::with(&world, world.sweeper().in_one_part());
+    let mut visits = Vec::new();
+    for number in 10..130 {
+        let seen = deployed.minute(number).await.seen;
+        visits.extend((seen > 0).then_some((number, seen)));
+    }
+    assert_eq!(visits, [(10, 601), (70, 601)], "with the job's own row");
+    assert_eq!(woken.count().0, 600);
+    assert_eq!(position(&world).await.turn.number, 120);
+}
+
 /// Asserts the budget of docs/budgets.md, and that the store accepts a segment that continues behind any of
 /// its rows.
 #[tokio::test]

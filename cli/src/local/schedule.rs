@@ -53,7 +53,7 @@ impl ScheduledFunction {
         let settings = SchedulerSettings { deployment, ..SchedulerSettings::read(&none)? };
         let document = AlertsDocument::opened(sources, store.env().clone(), observer.clone());
         let alerting = settings.alerting(store.clone(), waker.clone(), retention, document, observer.clone());
-        let sweeper = Sweeper::new(store.clone(), waker, depth, retention);
+        let sweeper = Sweeper::new(store.clone(), waker, depth, retention).in_one_part();
         let scheduler = Scheduler::new(store, sweeper, Jobs::new(), settings, observer, Some(alerting))?;
         Ok(Self::Here(Box::new(scheduler)))
     }

@@ -54,6 +54,7 @@ pub struct Sweeper {
     depth: Arc<dyn Depth>,
     retention: Duration,
     most: u64,
+    in_one_part: bool,
 }
 
 impl std::fmt::Debug for Sweeper {
@@ -119,7 +120,7 @@ fn is_orphaned(state: &EntityState, now: Timestamp) -> bool {
 
 impl Sweeper {
     pub fn new(store: Store, waker: Waker, depth: Arc<dyn Depth>, retention: Duration) -> Self {
-        Self { store, waker, depth, retention, most: u64::MAX }
+        Self { store, waker, depth, retention, most: u64::MAX, in_one_part: false }
     }
 
     /// Limits the number of rows that one sweep visits. A pass over a large table then takes longer
@@ -127,6 +128,22 @@ impl Sweeper {
     #[must_use]
     pub fn at_most(self, rows: u64) -> Self {
         Self { most: rows, ..self }
+    }
+
+    /// Scans the whole table in the turn of the first segment, and nothing in the others.
+    ///
+    /// It is for an engine that has to read the whole table for each segment.
+    #[must_use]
+    pub fn in_one_part(self) -> Self {
+        Self { in_one_part: true, ..self }
+    }
+
+    fn segment(&self, turn: &SweepTurn) -> Option<Segment> {
+        let after = turn.continues_after();
+        match self.in_one_part {
+            false => Some(Segment { number: turn.segment(), of: SEGMENTS, after, limit: PAGE }),
+            true => (turn.segment() == 0).then_some(Segment { number: 0, of: 1, after, limit: PAGE }),
+        }
     }
 
     /// Sweeps the segments that are due at `tick`, from the stored position on.
@@ -192,7 +209,11 @@ impl<'a> Sweep<'a> {
             if !turn.is_due(tick) {
                 break Ok(());
             }
-            let segment = Segment { number: turn.segment(), of: SEGMENTS, after: turn.continues_after(), limit: PAGE };
+            let Some(segment) = self.sweeper.segment(&turn) else {
+                turn = turn.finished(tick);
+                self.finish_segment(tick);
+                continue;
+            };
             let mut reached = None;
             let swept = self.page(&segment, &mut reached).await;
             if reached.is_some() {
