@@ -49,7 +49,7 @@ use webhook_serializer::{
     },
     handler::Handler,
     protocol::state::HolderInfo,
-    sources::LiveSources,
+    sources::{LiveSources, QueueArn, Source},
     telemetry::Observer,
     time::Env,
 };
@@ -64,7 +64,7 @@ pub use event_source::{AtWork, BATCH, EventSource, GROWTH, LocalFunction};
 pub use invoker::Invoker;
 pub use schedule::OwnScheduler;
 use schedule::ScheduledFunction;
-pub use source_queues::{INGEST_TIMEOUT, SOURCE_VISIBILITY, local_queue_url, queue_urls};
+pub use source_queues::{INGEST_TIMEOUT, SOURCE_VISIBILITY, local_queue_url};
 use source_queues::{IngestFunction, SourceQueues};
 
 /// The timeout of workers and schedulers. It is the template's default for a worker; the template's scheduler has 300
@@ -91,6 +91,8 @@ pub struct LocalOptions {
     pub listen: SocketAddr,
     /// The port of the queues' HTTP interface; 0 takes a free one.
     pub queue_port: u16,
+    /// Is given the source and the URL of each queue that is added during the run.
+    pub queue_added: fn(&str, &str),
     pub workers: NonZeroUsize,
     pub sources: LiveSources,
     pub sources_file: Option<PathBuf>,
@@ -117,10 +119,13 @@ pub struct LocalRun {
     tasks: JoinSet<Result<()>>,
 }
 
-/// Listens on `address`. If the port is taken, the error ends with `advice`.
+/// Listens on `address`. If that fails because of the port, the error ends with `advice`.
 pub(crate) async fn bind(address: SocketAddr, advice: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         ErrorKind::AddrInUse => anyhow!("port {} is taken; choose another {advice}", address.port()),
+        _ if address.ip() == LOOPBACK => {
+            anyhow!("nothing can listen on {address}: {error}; choose another port {advice}")
+        }
         _ => anyhow!("nothing can listen on {address}: {error}; check --listen"),
     })
 }
@@ -146,13 +151,14 @@ impl LocalRun {
         let own = options.scheduler.take();
         let samples = options.samples;
         let file = options.sources_file.take();
+        let queue_added = options.queue_added;
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let env = Env::system();
         let retention = local.drain.retention;
         let inbox = local.inbox();
         let keys = keys(samples, env.clone());
         let ingest = Arc::new(Ingest::new(local.sources.clone(), inbox, env.clone()).with_keys(keys));
-        local.feed_ingest(IngestFunction::Here(ingest.clone()))?;
+        local.feed_ingest(IngestFunction::Here(ingest.clone()), queue_added)?;
         let mut environment = environment(&local.engines, &local.drain);
         environment.extend(file.map(sources_variable));
         let until = stopped(local.stop.subscribe());
@@ -181,13 +187,14 @@ impl LocalRun {
         invoker: Invoker,
     ) -> Result<Self> {
         let file = options.sources_file.clone();
+        let queue_added = options.queue_added;
         let (mut local, listener) = Self::start_engines(options, observer).await?;
         let mut environment = environment(&local.engines, &local.drain);
         environment.extend(file.map(sources_variable));
         local.tasks.spawn(endpoint::serve_environment(listener, environment, stopped(local.stop.subscribe())));
         let stopping = local.stop.subscribe();
         local.tasks.spawn(schedule::run(ScheduledFunction::Invoked(invoker.clone()), Env::system(), stopping));
-        local.feed_ingest(IngestFunction::Invoked(invoker.clone()))?;
+        local.feed_ingest(IngestFunction::Invoked(invoker.clone()), queue_added)?;
         local.feed(LocalFunction::Invoked(invoker));
         Ok(local)
     }
@@ -257,15 +264,22 @@ impl LocalRun {
     }
 
     /// Creates the queues of the sources, and feeds ingest from them.
-    fn feed_ingest(&mut self, ingest: IngestFunction) -> Result<()> {
+    fn feed_ingest(&mut self, ingest: IngestFunction, queue_added: fn(&str, &str)) -> Result<()> {
         let queues = SourceQueues::create(self.engines.queues().clone(), self.sources.clone(), ingest)?;
-        self.tasks.spawn(queues.run(self.stop.subscribe()));
+        let endpoint = self.engines.queue_endpoint();
+        let added = move |source: &Source, queue: &QueueArn| {
+            queue_added(source.name.as_str(), &local_queue_url(&endpoint, queue));
+        };
+        self.tasks.spawn(queues.run(added, self.stop.subscribe()));
         Ok(())
     }
 
     /// Returns each source that has a queue, and the queue's URL in this run.
     pub fn source_queues(&self) -> Vec<(String, String)> {
-        queue_urls(&self.engines.queue_endpoint(), &self.sources.current())
+        let endpoint = self.engines.queue_endpoint();
+        let url =
+            |source: &Arc<Source>| Some((source.name.to_string(), local_queue_url(&endpoint, source.queue.as_ref()?)));
+        self.sources.current().iter().filter_map(url).collect()
     }
 
     pub fn environment(&self, sources_file: &str) -> Vec<(String, String)> {

@@ -19,8 +19,10 @@ console.log(JSON.stringify(isMissing ? { notRun: "cargo is not installed: https:
 
 function figures() {
   const { times, per_delivery } = JSON.parse(stdout);
-  const verdict = /(\d+) out of order, (\d+) overlaps, (\d+) lost, (\d+) repeated/.exec(per_delivery[0].verdict);
-  const [inversions, overlaps, lost, repeated] = verdict ? verdict.slice(1).map(Number) : [0, 0, 0, 0];
+  const [{ verdict }] = per_delivery;
+  const mistakes = /(\d+) out of order, (\d+) overlaps, (\d+) lost, (\d+) repeated/.exec(verdict);
+  if (!mistakes && verdict !== "in order") throw new Error(`unknown verdict: ${verdict}`);
+  const [inversions, overlaps, lost, repeated] = mistakes ? mistakes.slice(1).map(Number) : [0, 0, 0, 0];
   const [, version] = /^version = "(.+)"$/m.exec(readFileSync(join(root, "Cargo.toml"), "utf8"));
   const [, engine] = /name = "dynoxide-rs"\nversion = "(.+)"/.exec(readFileSync(join(root, "Cargo.lock"), "utf8"));
   return {

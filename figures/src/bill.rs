@@ -58,7 +58,7 @@ pub struct Load {
     #[arg(long, value_name = "K", default_value = "2", value_parser = positive)]
     burst: f64,
     /// Bursts of an order while its rows are kept, 30 days
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = at_least_one)]
     bursts_per_order: f64,
     /// The most deliveries in one handler start: the source's `deliver = { up_to = M }`
     #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u64).range(1..=25))]
@@ -88,6 +88,10 @@ fn positive(text: &str) -> Result<f64, String> {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         _ => Err("give a number above 0".into()),
     }
+}
+
+fn at_least_one(text: &str) -> Result<f64, String> {
+    positive(text).ok().filter(|number| *number >= 1.0).ok_or_else(|| "give a number of at least 1".into())
 }
 
 impl Load {

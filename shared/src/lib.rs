@@ -120,7 +120,9 @@ pub use time::{Clock, Env, Random, Timestamp};
 
 // The parts of a commit.
 #[doc(inline)]
-pub use protocol::table::{Action, Attribute, Change, Comparison, Condition, Key, Operand, Row, Value, Write};
+pub use protocol::table::{
+    Action, Attribute, Change, Comparison, Condition, ConditionResult, Key, Operand, Row, Value, Write,
+};
 
 // Leases.
 pub use leases::{CommitOutcome, Guard, LeaseError, Leases, NotCommitted, RunError, Terms};

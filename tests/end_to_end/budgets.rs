@@ -200,7 +200,8 @@ async fn group_of_deliveries_costs_one_settle() {
     assert_eq!(K * append_writes(B) + group_drain_writes(K, M), K * (B + 1) + settles + 1);
 }
 
-/// Promise: a backlog in groups of ten costs B + 1.15 write units a delivery, because two groups share a page of receipts.
+/// Promise: with keys of up to 41 bytes, a backlog in groups of ten costs B + 1.15 write units a delivery, because two
+/// groups share a page of receipts.
 #[tokio::test]
 async fn two_groups_of_ten_share_a_page_of_receipts() {
     const K: u64 = 100;

@@ -284,7 +284,6 @@ async fn sweep_tick_visits_at_most_configured_rows() {
     assert!((110..=150).contains(&reached), "in minute {reached}");
 }
 
-/// Promise: `serializer local` reads its orders once an hour, not once for each segment.
 #[tokio::test(start_paused = true)]
 async fn sweep_in_one_part_visits_each_row_once_an_hour() {
     let (world, woken) = forgotten(600, Duration::ZERO, |_| Ok(())).await;
@@ -297,6 +296,18 @@ async fn sweep_in_one_part_visits_each_row_once_an_hour() {
     assert_eq!(visits, [(10, 601), (70, 601)], "with the job's own row");
     assert_eq!(woken.count().0, 600);
     assert_eq!(position(&world).await.turn.number, 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn sweep_in_one_part_continues_after_the_most_rows_of_a_tick() {
+    let (world, woken) = forgotten(600, Duration::ZERO, |_| Ok(())).await;
+    let deployed = SweepDeployment::with(&world, world.sweeper().in_one_part().at_most(250));
+    let mut seen = Vec::new();
+    for number in 10..14 {
+        seen.push(deployed.minute(number).await.seen);
+    }
+    assert_eq!(seen, [250, 250, 101, 0]);
+    assert_eq!(woken.count().0, 600);
 }
 
 /// Asserts the budget of docs/budgets.md, and that the store accepts a segment that continues behind any of

@@ -91,6 +91,7 @@ impl Processes {
             data: None,
             listen: (LOOPBACK, 0).into(),
             queue_port: 0,
+            queue_added: |_, _| {},
             workers: NonZeroUsize::MIN,
             sources: Arc::new(Sources::parse(sources).expect("the sources are right")).into(),
             sources_file: None,

@@ -51,6 +51,7 @@ impl LocalDeployment {
             data: None,
             listen: (LOOPBACK, 0).into(),
             queue_port: 0,
+            queue_added: |_, _| {},
             workers,
             sources: (&sources).into(),
             sources_file: None,

@@ -167,6 +167,7 @@ pub async fn run(options: DemoOptions) -> Result<bool> {
         data: options.data.clone(),
         listen: (LOOPBACK, 0).into(),
         queue_port: 0,
+        queue_added: |_, _| {},
         workers: WORKERS,
         sources: LiveSources::from(&sources),
         sources_file: None,

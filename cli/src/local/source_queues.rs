@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     functions::ingest::{BatchResponse, Ingest, MessageAttribute, QueueRecord},
-    sources::{LiveSources, QueueArn, Source, Sources},
+    sources::{LiveSources, QueueArn, Source},
     time::Env,
 };
 
@@ -36,12 +36,6 @@ pub fn local_queue_url(endpoint: &str, queue: &QueueArn) -> String {
     format!("{endpoint}/{}", local_name(queue))
 }
 
-/// Returns each source that has a queue, and the queue's URL in the local run whose queues are served at `endpoint`.
-pub fn queue_urls(endpoint: &str, sources: &Sources) -> Vec<(String, String)> {
-    let url = |source: &Arc<Source>| Some((source.name.to_string(), local_queue_url(endpoint, source.queue.as_ref()?)));
-    sources.iter().filter_map(url).collect()
-}
-
 /// Returns the name of a source's queue in the local run: its region, account and name.
 fn local_name(queue: &QueueArn) -> String {
     queue.as_str().split(':').skip(3).collect::<Vec<_>>().join("/")
@@ -60,7 +54,7 @@ pub(super) struct SourceQueues {
     sources: LiveSources,
     ingest: IngestFunction,
     fed: BTreeSet<String>,
-    new: Vec<QueueArn>,
+    new: Vec<Arc<Source>>,
 }
 
 impl SourceQueues {
@@ -72,25 +66,36 @@ impl SourceQueues {
     }
 
     fn create_new(&mut self) -> Result<()> {
-        for queue in self.sources.current().iter().filter_map(|source| source.queue.as_ref()) {
+        for source in self.sources.current().iter() {
+            let Some(queue) = &source.queue else { continue };
             if self.fed.insert(queue.as_str().to_owned()) {
                 let name = QueueSettings::named(local_name(queue));
                 self.queues.put(QueueSettings { visibility_timeout: SOURCE_VISIBILITY, ..name })?;
-                self.new.push(queue.clone());
+                self.new.push(source.clone());
             }
         }
         Ok(())
     }
 
     /// Runs until `stopping` is set, then finishes the running batches. The queue of a source that is added later is
-    /// created, too.
-    pub(super) async fn run(mut self, stopping: watch::Receiver<bool>) -> Result<()> {
+    /// created, too, and given to `added`.
+    pub(super) async fn run(
+        mut self,
+        added: impl Fn(&Source, &QueueArn),
+        stopping: watch::Receiver<bool>,
+    ) -> Result<()> {
         let mut feeding = JoinSet::new();
+        let mut is_first = true;
         while !*stopping.borrow() {
-            for queue in std::mem::take(&mut self.new) {
+            for source in std::mem::take(&mut self.new) {
+                let Some(queue) = source.queue.clone() else { continue };
+                if !is_first {
+                    added(&source, &queue);
+                }
                 let mapping = QueueMapping { queues: self.queues.clone(), ingest: self.ingest.clone(), queue };
                 feeding.spawn(mapping.run(stopping.clone()));
             }
+            is_first = false;
             let _ = Env::system().within(LOOK, stopped(stopping.clone())).await;
             self.create_new()?;
         }

@@ -82,6 +82,14 @@ impl Receipt {
         self.identity.filter(|_| self.settlement != Settlement::Repeat)
     }
 
+    /// Returns the number of attempts in words, since the entity's row and pages count no more than 31.
+    pub fn attempts_text(&self) -> String {
+        match self.attempts {
+            attempts if u64::from(attempts) >= largest(bits::ATTEMPTS) => "31 or more".to_owned(),
+            attempts => attempts.to_string(),
+        }
+    }
+
     /// Returns the approximate time of the handler start, or `None` if there was no start.
     pub fn started_at(&self) -> Option<Timestamp> {
         let took = self.took?;
@@ -439,6 +447,24 @@ mod tests {
             let all: Vec<_> = dropped.into_iter().chain(after.receipts).collect();
             prop_assert_eq!(all, before.receipts.into_iter().chain([newest]).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn attempts_beyond_31_are_not_told_as_31() {
+        let attempts = |attempts| {
+            let receipt = Receipt {
+                sequence: Sequence(1),
+                identity: None,
+                settlement: Settlement::Applied,
+                token: FencingToken(1),
+                attempts,
+                settled_at: Timestamp::from_millis(1),
+                took: None,
+            };
+            let stored = recent(vec![receipt], 1).to_stored().unwrap();
+            Recent::from_stored(&stored).unwrap().last().unwrap().attempts_text()
+        };
+        assert_eq!([1, 30, 31, 200].map(attempts), ["1", "30", "31 or more", "31 or more"]);
     }
 
     #[test]

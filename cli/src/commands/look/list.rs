@@ -255,7 +255,7 @@ impl ListArguments {
         } else {
             output::print(table);
         }
-        // Most settled orders are counted only.
+        // Of most settled orders, only the number is known.
         let all = if self.is_unfiltered() { entries.len().max(orders as usize) } else { entries.len() };
         if shown.len() < all {
             say!("{} more are not shown; --limit N shows more", all - shown.len());

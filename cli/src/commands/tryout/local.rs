@@ -53,7 +53,7 @@ use webhook_serializer::{
 };
 
 use stop::{Stops, stop_when_asked};
-use tell::{EventPrinter, QueueAnnouncer, RefusalsPrinter, SourcesPrinter};
+use tell::{EventPrinter, RefusalsPrinter, SourcesPrinter, print_queue, print_queue_as_json};
 
 #[derive(Debug, Clone)]
 pub struct OwnProject {
@@ -180,6 +180,7 @@ impl Local {
             data: self.data.clone(),
             listen: (self.listen, if samples_in.is_some() { 0 } else { self.port }).into(),
             queue_port: self.queue_port,
+            queue_added: if self.json { print_queue_as_json } else { print_queue },
             workers: self.workers,
             sources: sources.clone(),
             sources_file: file.clone(),
@@ -188,6 +189,9 @@ impl Local {
             fair_queue: self.fair_queue,
             samples: self.sources.is_none() || self.development_keys,
         };
+        if let Some(file) = file.clone() {
+            tokio::spawn(follow(file, sources.clone()));
+        }
         if self.no_functions {
             return self.serve_elsewhere(options).await;
         }
@@ -201,10 +205,6 @@ impl Local {
                 return Err(error);
             }
         };
-        if let Some(file) = file.clone() {
-            let announcer = QueueAnnouncer { endpoint: deployment.engines.queue_endpoint(), json: self.json };
-            tokio::spawn(follow(file, sources.clone(), announcer));
-        }
         // The user's worker reads its sources document from a file.
         let directory = tempfile::tempdir()?;
         let file = in_a_file(file, &directory)?;
@@ -360,7 +360,7 @@ async fn play_samples(
 const WRITTEN: Duration = Duration::from_millis(500);
 
 /// Reads the document after each change of its file, so that the author of an invalid change sees the error at once.
-async fn follow(file: PathBuf, sources: LiveSources, announcer: QueueAnnouncer) {
+async fn follow(file: PathBuf, sources: LiveSources) {
     let modified = || std::fs::metadata(&file).and_then(|file| file.modified()).ok();
     let mut read = modified();
     let mut before = read;
@@ -369,9 +369,7 @@ async fn follow(file: PathBuf, sources: LiveSources, announcer: QueueAnnouncer) 
         let now = modified();
         if now != read && now == before {
             read = now;
-            let known = sources.current();
             sources.read_now().await;
-            announcer.announce_new(&known, &sources.current());
         }
         before = now;
     }

@@ -263,7 +263,7 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
                                 }
                             }
                             td { (badge(&outcome(past))) }
-                            td.n { @if let Some(receipt) = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0) { (receipt.attempts) } }
+                            td.n { @if let Some(receipt) = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0) { (receipt.attempts_text()) } }
                             td.n { (took(waited(past))) }
                             td.n { (took(past.receipt.as_ref().and_then(|receipt| receipt.took))) }
                             td.n { @if let Some(receipt) = &past.receipt { (ago(receipt.settled_at, now)) } }

@@ -22,7 +22,7 @@ use webhook_serializer::{
     protocol::{
         delivery::{Delivery, InboxItem},
         entity::{EntityKey, Sequence},
-        receipt::Settlement,
+        receipt::{Receipt, Settlement},
     },
     time::Timestamp,
 };
@@ -167,7 +167,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
             outcome(past),
             of(|delivery| delivery.topic().to_owned()),
             of(|delivery| delivery.delivery_id().to_string()),
-            started.map(|receipt| receipt.attempts.to_string()).unwrap_or_default(),
+            started.map(Receipt::attempts_text).unwrap_or_default(),
             waited(past).map(duration).unwrap_or_default(),
             started.map(|receipt| receipt.token.to_string()).unwrap_or_default(),
         ]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use console::style;
 use serde_json::{Value, json};
 use serializer::{
-    local::{demo, queue_urls},
+    local::demo,
     output::{command_line, local_option},
     say,
     view::{
@@ -18,7 +18,6 @@ use webhook_serializer::{
     engine::store::Store,
     operator::Operator,
     protocol::receipt::Settlement,
-    sources::Sources,
     telemetry::{Event, IngestRefusal, Observer},
 };
 
@@ -48,28 +47,12 @@ impl Observer for SourcesPrinter {
     }
 }
 
-/// Prints the queues of sources that are added while the local run serves its queues at `endpoint`.
-#[derive(Debug)]
-pub(super) struct QueueAnnouncer {
-    pub(super) endpoint: String,
-    pub(super) json: bool,
-}
-
-impl QueueAnnouncer {
-    pub(super) fn announce_new(&self, known: &Sources, sources: &Sources) {
-        let known = queue_urls(&self.endpoint, known);
-        for (source, url) in queue_urls(&self.endpoint, sources).into_iter().filter(|queue| !known.contains(queue)) {
-            if self.json {
-                print_json(&json!({ "what": "queue added", "source": source, "url": url }));
-            } else {
-                print_queue(&source, &url);
-            }
-        }
-    }
-}
-
 pub(super) fn print_queue(source: &str, url: &str) {
     say!("{:11}{url} is the queue of {source}", "");
+}
+
+pub(super) fn print_queue_as_json(source: &str, url: &str) {
+    print_json(&json!({ "what": "queue added", "source": source, "url": url }));
 }
 
 /// Prints refused webhooks and messages, which no row records.

@@ -48,7 +48,7 @@ impl Drain {
     /// Returns the receipts that must be written elsewhere before the settle after `decision`. The
     /// caller can write them while it writes `decision`.
     ///
-    /// After a group, a later page has many receipts more: those of the group.
+    /// After a group, nothing is written ahead, because a later page also takes the group's receipts.
     pub fn to_spill_ahead(&self, decision: &Decision) -> Option<Spilling> {
         if decision.places() > 1 || self.state.tail <= decision.last() {
             return None;
