@@ -48,7 +48,7 @@ use webhook_serializer::{
         worker::Worker,
     },
     handler::Handler,
-    protocol::state::HolderInfo,
+    protocol::{entity::SourceName, state::HolderInfo},
     sources::{LiveSources, QueueArn, Source},
     telemetry::Observer,
     time::Env,
@@ -267,8 +267,8 @@ impl LocalRun {
     fn feed_ingest(&mut self, ingest: IngestFunction, queue_added: fn(&str, &str)) -> Result<()> {
         let queues = SourceQueues::create(self.engines.queues().clone(), self.sources.clone(), ingest)?;
         let endpoint = self.engines.queue_endpoint();
-        let added = move |source: &Source, queue: &QueueArn| {
-            queue_added(source.name.as_str(), &local_queue_url(&endpoint, queue));
+        let added = move |source: &SourceName, queue: &QueueArn| {
+            queue_added(source.as_str(), &local_queue_url(&endpoint, queue));
         };
         self.tasks.spawn(queues.run(added, self.stop.subscribe()));
         Ok(())

@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
     functions::ingest::{BatchResponse, Ingest, MessageAttribute, QueueRecord},
-    sources::{LiveSources, QueueArn, Source},
+    protocol::entity::SourceName,
+    sources::{LiveSources, QueueArn},
     time::Env,
 };
 
@@ -54,7 +55,7 @@ pub(super) struct SourceQueues {
     sources: LiveSources,
     ingest: IngestFunction,
     fed: BTreeSet<String>,
-    new: Vec<Arc<Source>>,
+    new: Vec<(SourceName, QueueArn)>,
 }
 
 impl SourceQueues {
@@ -71,7 +72,7 @@ impl SourceQueues {
             if self.fed.insert(queue.as_str().to_owned()) {
                 let name = QueueSettings::named(local_name(queue));
                 self.queues.put(QueueSettings { visibility_timeout: SOURCE_VISIBILITY, ..name })?;
-                self.new.push(source.clone());
+                self.new.push((source.name.clone(), queue.clone()));
             }
         }
         Ok(())
@@ -81,23 +82,18 @@ impl SourceQueues {
     /// created, too, and given to `added`.
     pub(super) async fn run(
         mut self,
-        added: impl Fn(&Source, &QueueArn),
+        added: impl Fn(&SourceName, &QueueArn),
         stopping: watch::Receiver<bool>,
     ) -> Result<()> {
         let mut feeding = JoinSet::new();
-        let mut is_first = true;
         while !*stopping.borrow() {
-            for source in std::mem::take(&mut self.new) {
-                let Some(queue) = source.queue.clone() else { continue };
-                if !is_first {
-                    added(&source, &queue);
-                }
+            for (_, queue) in std::mem::take(&mut self.new) {
                 let mapping = QueueMapping { queues: self.queues.clone(), ingest: self.ingest.clone(), queue };
                 feeding.spawn(mapping.run(stopping.clone()));
             }
-            is_first = false;
             let _ = Env::system().within(LOOK, stopped(stopping.clone())).await;
             self.create_new()?;
+            self.new.iter().for_each(|(source, queue)| added(source, queue));
         }
         while let Some(ended) = feeding.join_next().await {
             ended?;

@@ -211,6 +211,15 @@ fn queue_of_an_added_source_is_printed_with_the_chosen_port() {
     assert!(complained(&taken).contains(&expected), "{taken:?}");
 }
 
+/// A shell that is set up for a stack has the variables.
+#[test]
+fn variables_of_a_stack_do_not_keep_the_demonstration_from_starting() {
+    let mut demo = serializer(&["local", "--demo", "--act", "repeats", "--plain"]);
+    demo.envs([("FAIR_QUEUE", "false"), ("AWS_ENDPOINT_URL_LAMBDA", "http://127.0.0.1:1")]);
+    let played = demo.output().expect("it can be started");
+    assert!(played.status.success(), "{played:?}");
+}
+
 /// Promise: `local --fair-queue` sends wake-ups with their account's group, and so do functions and commands that it gives
 /// its variables.
 #[tokio::test]

@@ -157,6 +157,8 @@ fn twenty_orders_in_trouble_among_thousands_cost_less_than_100_read_units() {
     println!("{settled} settled orders: read units of status {units}, of the console {read}");
     let listed = printed(&trouble.ran(&["list", "--failing", "--blocked", "--json"]));
     assert_eq!(listed.lines().count(), 20);
+    let first = printed(&trouble.ran(&["list", "--limit", "3", "--yes"]));
+    assert!(first.contains(&format!("{} more are not shown", settled + 17)), "{first}");
     let whole = trouble.json(&["status", "--yes"]);
     assert_eq!((trouble_of(&whole), &whole["orders"]), ([7, 7, 6], &(settled + 20).into()), "{whole}");
 }

@@ -84,10 +84,8 @@ impl Receipt {
 
     /// Returns the number of attempts in words, since the entity's row and pages count no more than 31.
     pub fn attempts_text(&self) -> String {
-        match self.attempts {
-            attempts if u64::from(attempts) >= largest(bits::ATTEMPTS) => "31 or more".to_owned(),
-            attempts => attempts.to_string(),
-        }
+        let is_most = u64::from(self.attempts) >= largest(bits::ATTEMPTS);
+        format!("{}{}", self.attempts, if is_most { " or more" } else { "" })
     }
 
     /// Returns the approximate time of the handler start, or `None` if there was no start.

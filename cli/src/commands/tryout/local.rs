@@ -108,7 +108,7 @@ pub struct Local {
     #[arg(long, value_name = "FILE", conflicts_with = "demo")]
     worker: Option<PathBuf>,
     /// Send wake-ups with their account's group, as with the stack's parameter FairQueue
-    #[arg(long, env = "FAIR_QUEUE", conflicts_with = "demo")]
+    #[arg(long, env = "FAIR_QUEUE")]
     fair_queue: bool,
     /// Run only the engines, and print the environment for functions that you run, such as with `cargo lambda watch`
     #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
@@ -117,13 +117,7 @@ pub struct Local {
     #[arg(long, requires = "no_functions", default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
     /// The URL of the Lambda endpoint that the handler `invoke` calls, such as that of `sam local start-lambda` or `cargo lambda watch`. Over http://, functions are called without a qualifier
-    #[arg(
-        long,
-        conflicts_with = "demo",
-        env = "AWS_ENDPOINT_URL_LAMBDA",
-        default_value = "http://127.0.0.1:3001",
-        value_name = "URL"
-    )]
+    #[arg(long, env = "AWS_ENDPOINT_URL_LAMBDA", default_value = "http://127.0.0.1:3001", value_name = "URL")]
     lambda: String,
     /// Write the environment variables for functions and `Leases::from_env` to this file, as NAME=value lines
     #[arg(long, conflicts_with = "demo", value_name = "FILE")]
