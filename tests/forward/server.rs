@@ -35,10 +35,12 @@ impl ServerFolder {
     }
 
     /// Returns the command of a program, in the server's programs or on `PATH`.
+    ///
+    /// Its temporary files are in this folder. MariaDB deletes those of other servers when it starts.
     pub fn command(&self, name: &str) -> Command {
         let path = self.programs.join(name);
         let mut command = Command::new(if path.is_file() { path } else { name.into() });
-        command.current_dir(self.path()).kill_on_drop(true);
+        command.current_dir(self.path()).env("TMPDIR", self.path()).kill_on_drop(true);
         if self.is_root {
             command.uid(NOBODY).gid(NOBODY);
         }
