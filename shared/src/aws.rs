@@ -23,8 +23,7 @@ mod warm;
 use std::{sync::Arc, time::Duration};
 
 use aws_sdk_dynamodb::config::{
-    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, SharedHttpClient, retry::RetryConfig,
-    timeout::TimeoutConfig,
+    BehaviorVersion, Credentials, Region, SharedCredentialsProvider, retry::RetryConfig, timeout::TimeoutConfig,
 };
 use aws_smithy_runtime_api::client::result::ConnectorError;
 
@@ -39,16 +38,13 @@ use crate::{
     time::Env,
     tls::Roots,
 };
-use connections::Connections;
-use dated::dated;
+pub use connections::Http;
 use endpoints::Variant;
 
 /// The timeout of one request to AWS. The SDK has no such timeout by default.
 ///
 /// The timeout covers a single try, because the SDK's clients do not retry. `store.rs` does.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(1500);
-
-pub type Http = SharedHttpClient;
 
 #[derive(Debug, Clone)]
 pub struct Account {
@@ -157,16 +153,16 @@ impl Account {
     }
 
     /// Creates a connection pool, which all clients of the process should share.
-    pub fn http_client(&self) -> SharedHttpClient {
+    pub fn http_client(&self) -> Http {
         let roots = match &self.roots {
             Some(roots) => roots.clone(),
             None if self.has_other_roots() => Roots::machine(),
             None => Roots::amazon(),
         };
-        SharedHttpClient::new(Connections::new(roots))
+        Http::new(roots)
     }
 
-    pub fn dynamodb(&self, http: &SharedHttpClient) -> aws_sdk_dynamodb::Client {
+    pub fn dynamodb(&self, http: &Http) -> aws_sdk_dynamodb::Client {
         let mut config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(self.region.clone())
@@ -178,7 +174,7 @@ impl Account {
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
 
-    pub fn sqs(&self, http: &SharedHttpClient) -> aws_sdk_sqs::Client {
+    pub fn sqs(&self, http: &Http) -> aws_sdk_sqs::Client {
         let mut config = aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
             .region(self.region.clone())
@@ -204,14 +200,14 @@ impl Parts {
     }
 
     pub fn connect_over(
-        http: &SharedHttpClient,
+        http: &Http,
         account: &Account,
         config: &StoreConfig,
         env: &Env,
         meter: Option<Arc<Meter>>,
     ) -> Self {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
-        let mut table = DynamoTable::new(account.dynamodb(&dated(http, env)), names);
+        let mut table = DynamoTable::new(account.dynamodb(&http.dated(env)), names);
         let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
         if config.fair_queue {
             queue = queue.fair();

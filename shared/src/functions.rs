@@ -9,7 +9,7 @@ mod sqs;
 #[cfg(feature = "worker")]
 pub mod worker;
 
-use std::sync::Arc;
+use std::{pin::Pin, sync::Arc};
 
 use lambda_runtime::Error;
 
@@ -20,7 +20,8 @@ use crate::{
     traces,
 };
 
-fn start(function: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+/// Runs a function's future. It is in a box, because its hundred kilobytes would be copied with each move.
+fn start(function: Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>) -> Result<(), Error> {
     telemetry::init_log();
     // A small function's share of a processor keeps no second thread busy.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -2,11 +2,8 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use aws_sdk_dynamodb::config::SharedHttpClient;
-
 use super::{
-    Account, Parts,
-    dated::dated,
+    Account, Http, Parts,
     dynamo::{DynamoTable, TableNames},
     sqs::SqsQueue,
 };
@@ -26,7 +23,7 @@ pub(crate) struct StartConfig {
     pub(crate) config: StoreConfig,
     pub(crate) env: Env,
     account: Account,
-    http: SharedHttpClient,
+    http: Http,
 }
 
 impl StartConfig {
@@ -56,7 +53,7 @@ impl StartConfig {
     }
 
     #[cfg(any(feature = "scheduler", feature = "worker"))]
-    pub(crate) fn account_and_http(&self) -> (Account, SharedHttpClient) {
+    pub(crate) fn account_and_http(&self) -> (Account, Http) {
         (self.account.clone(), self.http.clone())
     }
 
@@ -145,7 +142,7 @@ impl Leases {
         let account = account(variables).await?;
         let env = Env::system();
         let http = account.http_client();
-        let table = DynamoTable::new(account.dynamodb(&dated(&http, &env)), names);
+        let table = DynamoTable::new(account.dynamodb(&http.dated(&env)), names);
         let store = Store::new(Arc::new(table), env.clone());
         let holder = match variables.value("AWS_LAMBDA_FUNCTION_NAME") {
             Some(_) => instance_name(variables),

@@ -2,19 +2,13 @@
 //!
 //! This module serves services whose own SDK client would be too large for a single call.
 
-use std::{convert::Infallible, fmt, time::Duration};
+use std::{fmt, time::Duration};
 
-use aws_sdk_dynamodb::config::{
-    SharedHttpClient,
-    http::{HttpRequest, HttpResponse},
-};
-use aws_smithy_runtime::client::orchestrator::operation::Operation;
-use aws_smithy_runtime_api::client::{orchestrator::OrchestratorError, result::SdkError};
+use aws_smithy_types::body::SdkBody;
+use http_body_util::BodyExt;
 
-use super::{
-    connections::{self, AnswerLimit},
-    innermost,
-};
+use super::{Http, innermost};
+use crate::time::Env;
 
 /// The longest answer that Lambda sends for a function, in bytes. No service that is called in this way sends a longer
 /// one.
@@ -48,37 +42,29 @@ pub struct NoAnswer {
     pub cause: String,
 }
 
+/// Sends a request, without retries. Gives up after the time `limit`.
 pub(super) async fn send(
-    http: &SharedHttpClient,
-    endpoint: &str,
-    mut request: HttpRequest,
+    http: &Http,
+    request: http::Request<SdkBody>,
     limit: Duration,
+    env: &Env,
 ) -> Result<AwsAnswer, NoAnswer> {
-    request.add_extension(AnswerLimit(LONGEST_ANSWER + 1));
-    let operation = Operation::builder()
-        .service_name("single")
-        .operation_name("call")
-        .http_client(http.clone())
-        .endpoint_url(endpoint)
-        .no_auth()
-        .no_retry()
-        .timeout_config(super::at_most(limit))
-        .serializer(Ok)
-        .deserializer(|response: &HttpResponse| {
-            let body = response.body().bytes().unwrap_or_default().to_vec();
-            let header = |name: &str| response.headers().get(name).map(str::to_owned);
-            Ok::<_, OrchestratorError<Infallible>>(AwsAnswer {
-                status: response.status().as_u16(),
-                body,
-                date: header("date"),
-                error_type: header("x-amzn-errortype"),
-                function_error: header("x-amz-function-error"),
-                retry_after: header("retry-after"),
-            })
-        })
-        .build();
-    operation.invoke(request).await.map_err(|error| {
-        let failure = if let SdkError::DispatchFailure(failure) = &error { failure.as_connector_error() } else { None };
-        NoAnswer { is_sent: !failure.is_some_and(connections::is_unconnected), cause: innermost(&error) }
-    })
+    let answer = async {
+        let response = http.send(request, LONGEST_ANSWER + 1).await;
+        let response = response.map_err(|error| NoAnswer { is_sent: !error.is_connect(), cause: innermost(&error) })?;
+        let header = |name: &str| response.headers().get(name).and_then(|text| text.to_str().ok()).map(str::to_owned);
+        let answer = AwsAnswer {
+            status: response.status().as_u16(),
+            body: Vec::new(),
+            date: header("date"),
+            error_type: header("x-amzn-errortype"),
+            function_error: header("x-amz-function-error"),
+            retry_after: header("retry-after"),
+        };
+        let body = response.into_body().collect().await;
+        let body = body.map_err(|error| NoAnswer { is_sent: true, cause: innermost(&error) })?;
+        Ok(AwsAnswer { body: body.to_bytes().into(), ..answer })
+    };
+    let late = || Err(NoAnswer { is_sent: true, cause: "no answer in time".into() });
+    env.within(limit, answer).await.unwrap_or_else(late)
 }

@@ -6,7 +6,7 @@
 //! server error.
 
 use std::{
-    pin::Pin,
+    pin::{Pin, pin},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -32,20 +32,22 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 
-use crate::tls::Roots;
+use super::dated;
+use crate::{time::Env, tls::Roots};
 
-/// The most bytes that are read of an answer without a limit of its own. DynamoDB's longest answer has 16 MB of items,
-/// which base64 lengthens by a third.
+/// The most bytes that are read of an answer to an SDK's client. DynamoDB's longest answer has 16 MB of items, which
+/// base64 lengthens by a third.
 const LONGEST_ANSWER: usize = 24 * 1024 * 1024;
 
-/// A request's extension: the most bytes that are read of its answer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct AnswerLimit(pub(super) usize);
-
+/// A connection pool for AWS services, which all clients of a process share.
 #[derive(Debug, Clone)]
-pub(super) struct Connections(legacy::Client<HttpsConnector<connect::HttpConnector>, SdkBody>);
+pub struct Http {
+    pool: legacy::Client<HttpsConnector<connect::HttpConnector>, SdkBody>,
+    /// The clock that each reply's `Date` corrects.
+    dated: Option<Env>,
+}
 
-impl Connections {
+impl Http {
     /// Creates a pool. Connecting needs no separate timeout, because the timeout of each request
     /// also covers the time to connect.
     pub(super) fn new(roots: Roots) -> Self {
@@ -56,20 +58,42 @@ impl Connections {
         let pool = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .build(tls.https_or_http().enable_http1().wrap_connector(tcp));
-        Self(pool)
+        Self { pool, dated: None }
+    }
+
+    /// Returns the same pool, which notes in `env` the `Date` of each reply.
+    pub(super) fn dated(&self, env: &Env) -> Self {
+        Self { dated: Some(env.clone()), ..self.clone() }
+    }
+
+    /// Sends a request. Reads at most `longest` bytes of the answer's body.
+    pub(super) fn send(
+        &self,
+        request: http::Request<SdkBody>,
+        longest: usize,
+    ) -> impl Future<Output = Result<http::Response<Cut>, legacy::Error>> + Send + use<> {
+        let dated = self.dated.clone().map(|env| (env.monotonic(), env));
+        let response = self.pool.request(request);
+        async move {
+            let response = response.await?;
+            if let Some((sent, env)) = dated {
+                dated::note(&env, response.headers(), sent);
+            }
+            Ok(response.map(|body| Cut { body, left: longest }))
+        }
     }
 }
 
-impl HttpClient for Connections {
+impl HttpClient for Http {
     fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
         let limit = settings.read_timeout().zip(components.sleep_impl());
-        SharedHttpConnector::new(Connector { connections: self.clone(), limit })
+        SharedHttpConnector::new(Connector { http: self.clone(), limit })
     }
 }
 
 #[derive(Debug)]
 struct Connector {
-    connections: Connections,
+    http: Http,
     limit: Option<(Duration, SharedAsyncSleep)>,
 }
 
@@ -79,20 +103,19 @@ impl HttpConnector for Connector {
             Ok(request) => request,
             Err(error) => return HttpConnectorFuture::ready(Err(error)),
         };
-        let limit = request.extensions().get().map_or(LONGEST_ANSWER, |AnswerLimit(limit)| *limit);
-        let answer = self.connections.0.request(request);
+        let answer = self.http.send(request, LONGEST_ANSWER);
         let too_late = self.limit.as_ref().map(|(limit, clock)| clock.sleep(*limit));
         HttpConnectorFuture::new(async move {
             let answer = match too_late {
                 None => answer.await,
-                Some(too_late) => match select(answer, too_late).await {
+                Some(too_late) => match select(pin!(answer), too_late).await {
                     Either::Left((answer, _)) => answer,
                     Either::Right(_) => return Err(ConnectorError::timeout("no answer in time".into())),
                 },
             };
             let response = answer.map_err(|error| ConnectorError::io(error.into()))?;
-            let cut = |body| SdkBody::from_body_1_x(Cut { body, left: limit });
-            HttpResponse::try_from(response.map(cut)).map_err(|error| ConnectorError::other(error.into(), None))
+            HttpResponse::try_from(response.map(SdkBody::from_body_1_x))
+                .map_err(|error| ConnectorError::other(error.into(), None))
         })
     }
 }
@@ -125,7 +148,7 @@ fn closable(used: &CaptureConnection) -> Option<ConnectionMetadata> {
 }
 
 /// The beginning of an answer's body. If the body is longer, its connection is closed.
-struct Cut {
+pub(super) struct Cut {
     body: Incoming,
     left: usize,
 }
@@ -154,7 +177,7 @@ impl Body for Cut {
 #[cfg(test)]
 mod tests {
     use aws_sdk_dynamodb::{
-        config::{BehaviorVersion, SharedHttpClient, retry::RetryConfig, timeout::TimeoutConfig},
+        config::{BehaviorVersion, retry::RetryConfig, timeout::TimeoutConfig},
         error::SdkError,
     };
 
@@ -168,11 +191,9 @@ mod tests {
 
     use super::*;
 
-    async fn post(http: &SharedHttpClient, endpoint: &Endpoint) -> Option<u16> {
+    async fn post(http: &Http, endpoint: &Endpoint) -> Option<u16> {
         let request = http::Request::post(endpoint.url()).body("asked".into()).unwrap();
-        let answer =
-            call::send(http, &endpoint.url(), HttpRequest::try_from(request).unwrap(), super::super::ATTEMPT_TIMEOUT)
-                .await;
+        let answer = call::send(http, request, super::super::ATTEMPT_TIMEOUT, &Env::system()).await;
         answer.ok().map(|answer| answer.status)
     }
 
@@ -180,7 +201,7 @@ mod tests {
     async fn aws_calls_reuse_one_connection() {
         let mut endpoint =
             Endpoint::start(|post| EndpointReply::status(if post == 1 { 400 } else { 200 }).body(9000)).await;
-        let http = SharedHttpClient::new(Connections::new(Roots::amazon()));
+        let http = Http::new(Roots::amazon());
         for status in [200, 400, 200] {
             assert_eq!(post(&http, &endpoint).await, Some(status));
             assert_eq!(endpoint.posted().await.body, b"asked");
@@ -222,9 +243,8 @@ mod tests {
     async fn tls_trusts_only_configured_authorities() {
         let certificate = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let endpoint = Endpoint::start_tls(&certificate, |_| EndpointReply::status(200)).await;
-        let believing = |roots| SharedHttpClient::new(Connections::new(roots));
-        assert_eq!(post(&believing(Roots::amazon()), &endpoint).await, None);
+        assert_eq!(post(&Http::new(Roots::amazon()), &endpoint).await, None);
         let known = Roots::in_pem(certificate.cert.pem().as_bytes()).unwrap();
-        assert_eq!(post(&believing(known), &endpoint).await, Some(200));
+        assert_eq!(post(&Http::new(known), &endpoint).await, Some(200));
     }
 }

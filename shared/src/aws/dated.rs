@@ -2,47 +2,15 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::SharedHttpClient;
-use aws_smithy_runtime_api::client::{
-    http::{HttpConnector, HttpConnectorFuture, SharedHttpConnector, http_client_fn},
-    orchestrator::HttpRequest,
-};
 use aws_smithy_types::{DateTime, date_time::Format};
+use http::{HeaderMap, header::DATE};
 
 use crate::time::{Env, Timestamp};
 
-#[derive(Debug)]
-struct Dated {
-    connector: SharedHttpConnector,
-    env: Env,
-}
-
-/// Returns a client that sends over `http`, and notes in `env` the `Date` of each reply.
-pub(super) fn dated(http: &SharedHttpClient, env: &Env) -> SharedHttpClient {
-    let http = http.clone();
-    let env = env.clone();
-    http_client_fn(move |settings, components| {
-        use aws_smithy_runtime_api::client::http::HttpClient;
-        SharedHttpConnector::new(Dated { connector: http.http_connector(settings, components), env: env.clone() })
-    })
-}
-
-impl HttpConnector for Dated {
-    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let env = self.env.clone();
-        let sent = self.env.monotonic();
-        let answer = self.connector.call(request);
-        HttpConnectorFuture::new(async move {
-            let answer = answer.await?;
-            note(&env, answer.headers().get("date"), sent);
-            Ok(answer)
-        })
-    }
-}
-
-/// Notes a reply's `Date`. `sent` is the time at which the request was sent, by the monotonic clock.
-fn note(env: &Env, date: Option<&str>, sent: Duration) {
-    let date = date.and_then(|date| DateTime::from_str(date, Format::HttpDate).ok());
+/// Notes in `env` a reply's `Date`, if it has one. `sent` is the time at which the request was sent, by the monotonic
+/// clock.
+pub(super) fn note(env: &Env, headers: &HeaderMap, sent: Duration) {
+    let date = headers.get(DATE).and_then(|date| DateTime::from_str(date.to_str().ok()?, Format::HttpDate).ok());
     if let Some(Ok(seconds)) = date.map(|date| u64::try_from(date.secs())) {
         env.note_reply(Timestamp::from_secs(seconds), sent);
     }
@@ -57,7 +25,7 @@ mod tests {
     use super::*;
     use crate::{
         aws::{
-            Account,
+            Account, Http,
             dynamo::{DynamoTable, TableNames},
         },
         protocol::{entity::EntityKey, keys::entity_row, table::Table},
@@ -86,10 +54,7 @@ mod tests {
     }
 
     /// Returns what is known of the store's time after one request to an endpoint that replies with `reply`.
-    async fn reached(
-        reply: fn() -> EndpointReply,
-        ask: impl AsyncFnOnce(&Account, &SharedHttpClient, &Env),
-    ) -> Timestamp {
+    async fn reached(reply: fn() -> EndpointReply, ask: impl AsyncFnOnce(&Account, &Http, &Env)) -> Timestamp {
         let endpoint = Endpoint::start(move |_| reply()).await;
         let account = Account::local(endpoint.url(), endpoint.url());
         let env = Env::new(WrongClock(SystemClock::start()), SystemRandom);
@@ -99,9 +64,9 @@ mod tests {
         env.reached()
     }
 
-    async fn read(account: &Account, http: &SharedHttpClient, env: &Env) {
+    async fn read(account: &Account, http: &Http, env: &Env) {
         let names = TableNames { entities: "entities".into(), inbox: "inbox".into() };
-        let table: Arc<dyn Table> = Arc::new(DynamoTable::new(account.dynamodb(&dated(http, env)), names));
+        let table: Arc<dyn Table> = Arc::new(DynamoTable::new(account.dynamodb(&http.dated(env)), names));
         let _ = table.get(&entity_row(&EntityKey::parse("n/a").unwrap())).await;
     }
 
@@ -113,7 +78,7 @@ mod tests {
     async fn each_dated_reply_shows_the_store_time() {
         assert_eq!(reached(|| with_date(EndpointReply::of(b"{}")), read).await, DATE);
         assert_eq!(reached(|| with_date(EndpointReply::status(400)), read).await, DATE);
-        let warm = async |account: &Account, http: &SharedHttpClient, env: &Env| account.warm_table(http, env).await;
+        let warm = async |account: &Account, http: &Http, env: &Env| account.warm_table(http, env).await;
         assert_eq!(reached(|| with_date(EndpointReply::status(200)), warm).await, DATE);
     }
 

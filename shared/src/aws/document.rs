@@ -2,13 +2,12 @@
 //!
 //! One signed request suffices. The SDK's clients of these services would make a function larger.
 
-use aws_sdk_dynamodb::config::SharedHttpClient;
 use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    ATTEMPT_TIMEOUT, Account, call,
+    ATTEMPT_TIMEOUT, Account, Http, call,
     signed::{ServiceCall, SigningClient},
 };
 use crate::{
@@ -76,7 +75,7 @@ pub(super) struct Remote {
 }
 
 impl Account {
-    pub fn document(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Box<dyn SourcesDocument> {
+    pub fn document(&self, http: &Http, origin: SourcesOrigin, env: &Env) -> Box<dyn SourcesDocument> {
         let (service, name) = match origin {
             SourcesOrigin::File(path) => return Box::new(FileDocument(path)),
             SourcesOrigin::Parameter(name) => (DocumentService::Parameters, name),
@@ -85,7 +84,7 @@ impl Account {
         Box::new(self.remote(http, service, name, env))
     }
 
-    pub(super) fn remote(&self, http: &SharedHttpClient, service: DocumentService, name: String, env: &Env) -> Remote {
+    pub(super) fn remote(&self, http: &Http, service: DocumentService, name: String, env: &Env) -> Remote {
         let endpoint = match service {
             DocumentService::Parameters => &self.ssm_endpoint,
             DocumentService::Secrets => &self.secrets_endpoint,

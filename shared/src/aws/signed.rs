@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use aws_credential_types::provider::ProvideCredentials;
-use aws_sdk_dynamodb::config::{Region, SharedCredentialsProvider, SharedHttpClient, http::HttpRequest};
+use aws_sdk_dynamodb::config::{Region, SharedCredentialsProvider};
 use aws_sigv4::{
     http_request::{SignableBody, SignableRequest, SigningSettings, sign},
     sign::v4::SigningParams,
 };
-
+use aws_smithy_types::body::SdkBody;
 use bytes::Bytes;
 
-use super::{Account, call, call::NoAnswer};
+use super::{Account, Http, call, call::NoAnswer};
 use crate::time::Env;
 
 pub struct SigningClient {
@@ -19,7 +19,7 @@ pub struct SigningClient {
     endpoint: String,
     region: Region,
     credentials: SharedCredentialsProvider,
-    http: SharedHttpClient,
+    http: Http,
     env: Env,
 }
 
@@ -36,13 +36,7 @@ impl Account {
     /// Creates a sender of signed requests. The parameter `service` is the service's name in
     /// signatures and endpoints. The parameter `endpoint` replaces the service's endpoint in the
     /// region.
-    pub fn signed(
-        &self,
-        http: &SharedHttpClient,
-        service: &'static str,
-        endpoint: Option<String>,
-        env: &Env,
-    ) -> SigningClient {
+    pub fn signed(&self, http: &Http, service: &'static str, endpoint: Option<String>, env: &Env) -> SigningClient {
         SigningClient {
             service,
             endpoint: endpoint.unwrap_or_else(|| self.endpoint_of(service)),
@@ -63,10 +57,10 @@ impl SigningClient {
     pub async fn send(&self, asked: ServiceCall<'_>, limit: Duration) -> Result<call::AwsAnswer, NoAnswer> {
         let unsigned = || NoAnswer { is_sent: false, cause: "the request could not be signed".into() };
         let request = self.request(asked).await.ok_or_else(unsigned)?;
-        call::send(&self.http, &self.endpoint, request, limit).await
+        call::send(&self.http, request, limit, &self.env).await
     }
 
-    async fn request(&self, asked: ServiceCall<'_>) -> Option<HttpRequest> {
+    async fn request(&self, asked: ServiceCall<'_>) -> Option<http::Request<SdkBody>> {
         let ServiceCall { method, path, headers, body } = asked;
         let identity = self.credentials.provide_credentials().await.ok()?.into();
         let params = SigningParams::builder()
@@ -85,8 +79,8 @@ impl SigningClient {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let mut request = request.body(body.into()).ok()?;
+        let mut request = request.body(SdkBody::from(body)).ok()?;
         instructions.apply_to_request_http1x(&mut request);
-        HttpRequest::try_from(request).ok()
+        Some(request)
     }
 }

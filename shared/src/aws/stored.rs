@@ -10,11 +10,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
-    Account,
+    Account, Http,
     document::{DocumentService, Remote, error_code},
 };
 use crate::{config::SourcesOrigin, protocol::table::is_credential_error, time::Env};
-use aws_sdk_dynamodb::config::SharedHttpClient;
 
 /// The largest size of a parameter in the tier Standard, in bytes.
 pub const STANDARD_PARAMETER_BYTES: usize = 4096;
@@ -93,7 +92,7 @@ pub enum Refused {
 }
 
 impl Account {
-    pub fn stored(&self, http: &SharedHttpClient, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
+    pub fn stored(&self, http: &Http, origin: SourcesOrigin, env: &Env) -> Option<Stored> {
         let (service, name) = match origin {
             SourcesOrigin::File(_) => return None,
             SourcesOrigin::Parameter(name) => (DocumentService::Parameters, name),

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use aws_sdk_dynamodb::config::{SharedHttpClient, http::HttpRequest};
-
-use super::{Account, call, dated::dated};
+use super::{Account, Http, call};
 use crate::time::Env;
 
 /// The longest time for opening a connection. A TLS handshake within a region takes less.
@@ -15,21 +13,20 @@ impl Account {
     ///
     /// The requests need no permission and are free. Errors are ignored, since the first real request
     /// reports them.
-    pub async fn warm(&self, http: &SharedHttpClient, env: &Env) {
+    pub async fn warm(&self, http: &Http, env: &Env) {
         let queue = self.open(http, env, "sqs", &self.sqs_endpoint);
         tokio::join!(self.warm_table(http, env), queue);
     }
 
-    pub(super) async fn warm_table(&self, http: &SharedHttpClient, env: &Env) {
-        self.open(&dated(http, env), env, "dynamodb", &self.dynamodb_endpoint).await;
+    pub(super) async fn warm_table(&self, http: &Http, env: &Env) {
+        self.open(&http.dated(env), env, "dynamodb", &self.dynamodb_endpoint).await;
     }
 
-    async fn open(&self, http: &SharedHttpClient, env: &Env, service: &str, endpoint: &Option<String>) {
+    async fn open(&self, http: &Http, env: &Env, service: &str, endpoint: &Option<String>) {
         let endpoint = endpoint.clone().unwrap_or_else(|| self.endpoint_of(service));
         let question = http::Request::get(format!("{}/ping", endpoint.trim_end_matches('/')));
-        let question = question.body("".into()).ok().and_then(|request| HttpRequest::try_from(request).ok());
-        if let Some(question) = question {
-            let _ = env.within(PATIENCE, call::send(http, &endpoint, question, super::ATTEMPT_TIMEOUT)).await;
+        if let Ok(question) = question.body("".into()) {
+            let _ = call::send(http, question, PATIENCE, env).await;
         }
     }
 }

@@ -331,7 +331,7 @@ impl Ingest {
 ///
 /// The configuration is invalid, or Lambda's runtime API cannot be reached.
 pub fn run() -> Result<(), Error> {
-    super::start(async {
+    super::start(Box::pin(async {
         let start = StartConfig::read(&Environment)?;
         let log = super::log(&start.env);
         super::trace(&start.env);
@@ -344,5 +344,5 @@ pub fn run() -> Result<(), Error> {
             async move { Ok::<_, Error>(super::logged(log, &event.context, ingest.process(&event.payload)).await?) }
         });
         super::traced(lambda_runtime::Runtime::new(answered)).await
-    })
+    }))
 }

@@ -199,7 +199,7 @@ pub fn run(jobs: Jobs) -> Result<(), Error> {
 ///
 /// Those of [`run`] and of `make`.
 pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result<(), Error> {
-    super::start(async {
+    super::start(Box::pin(async {
         let start = StartConfig::read(&Environment)?;
         let settings = SchedulerSettings::read(&Environment)?;
         let log = super::log(&start.env);
@@ -222,5 +222,5 @@ pub fn run_with(make: impl FnOnce(&Deployment) -> Result<Jobs, Error>) -> Result
             }
         }))
         .await
-    })
+    }))
 }

@@ -219,7 +219,7 @@ impl Setup {
 ///
 /// Those of [`run`] and of `make`.
 pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Result<(), Error> {
-    super::start(async {
+    super::start(Box::pin(async {
         let start = StartConfig::read(&Environment)?;
         let log = super::log(&start.env);
         super::trace(&start.env);
@@ -262,7 +262,7 @@ pub fn run_with<H: Handler>(make: impl FnOnce(&Setup) -> Result<H, Error>) -> Re
             Err(reason) if reason.is::<ThreadsExhausted>() => Ok(()),
             ended => ended,
         }
-    })
+    }))
 }
 
 #[cfg(test)]

@@ -50,9 +50,39 @@ const WORDS: [&str; 26] = [
 ];
 
 /// The beginnings of references that consist of the whole text.
-const REFERENCES: &str = "arn: awssm:// awsssm:// env: env. ENV.fetch( file: op:// sm:// gcp-sm:// sops: os.environ os.getenv process.env \
-                          import.meta.env secretsmanager: ssm: var. vault: ENC[ ENV[ ref+ resolve: @Microsoft.KeyVault( \
-                          projects/ https:// /run/secrets/ !Ref !Sub !GetAtt !ImportValue";
+const REFERENCES: [&str; 31] = [
+    "arn:",
+    "awssm://",
+    "awsssm://",
+    "env:",
+    "env.",
+    "ENV.fetch(",
+    "file:",
+    "op://",
+    "sm://",
+    "gcp-sm://",
+    "sops:",
+    "os.environ",
+    "os.getenv",
+    "process.env",
+    "import.meta.env",
+    "secretsmanager:",
+    "ssm:",
+    "var.",
+    "vault:",
+    "ENC[",
+    "ENV[",
+    "ref+",
+    "resolve:",
+    "@Microsoft.KeyVault(",
+    "projects/",
+    "https://",
+    "/run/secrets/",
+    "!Ref",
+    "!Sub",
+    "!GetAtt",
+    "!ImportValue",
+];
 
 /// The marks around references that templates replace.
 const ENCLOSED: [(&str, &str); 7] =
@@ -109,21 +139,23 @@ fn is_placeholder(text: &str) -> bool {
     let is_bracketed = [("<", ">"), ("[", "]"), ("{", "}"), ("(", ")"), ("‹", "›"), ("＜", "＞")]
         .iter()
         .any(|(open, close)| text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_written));
-    let is_elided = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.*=".contains(c));
-    let plain: String = text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let is_elided = || text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.*=".contains(&c));
+    let mut plain = String::with_capacity(text.len());
+    plain.extend(text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()));
     let words = plain.trim_end_matches(|c: char| c.is_ascii_digit());
     let words = if plain.len() - words.len() <= 6 { words } else { &plain };
     is_bracketed
         || is_counted(&plain)
-        || ["…", "•••"].iter().any(|mark| text.contains(mark))
-        || (is_elided && ["...", "***"].iter().any(|mark| text.contains(mark)))
+        || (!text.is_ascii() && ["…", "•••"].iter().any(|mark| text.contains(mark)))
+        || (["...", "***"].iter().any(|mark| text.contains(mark)) && is_elided())
         || !text.chars().any(char::is_alphanumeric)
-        || (text.is_ascii() && (1..=64).contains(&words.len()) && consists_of_words(words))
+        || (text.is_ascii() && (1..=64).contains(&words.len()) && consists_of_words(words.as_bytes()))
 }
 
-fn consists_of_words(text: &str) -> bool {
-    let Some(initial) = text.chars().next() else { return true };
-    let mut words = WORDS.iter().filter(|words| words.starts_with(initial)).flat_map(|words| words.split(' '));
+fn consists_of_words(text: &[u8]) -> bool {
+    let Some(initial) = text.first() else { return true };
+    let words = WORDS.iter().map(|words| words.as_bytes()).filter(|words| words.first() == Some(initial));
+    let mut words = words.flat_map(|words| words.split(|byte| *byte == b' '));
     words.any(|word| text.strip_prefix(word).is_some_and(consists_of_words))
 }
 
@@ -139,7 +171,7 @@ fn is_reference(text: &str) -> bool {
         text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_path)
     };
     ENCLOSED.iter().any(is_enclosed)
-        || REFERENCES.split(' ').any(|prefix| text.starts_with(prefix))
+        || REFERENCES.iter().any(|prefix| text.starts_with(prefix))
         || ['$', '%'].into_iter().any(|mark| inside(mark).is_some_and(is_name))
         || text.strip_prefix("$env:").is_some_and(is_name)
 }
