@@ -1,6 +1,8 @@
 //! The `serializer` command. In a user's own project, `cargo run -- local` runs the same command with the project's
 //! Lambda functions.
 
+mod variables;
+
 use std::{fmt::Write, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
@@ -113,7 +115,7 @@ fn grouped() -> clap::Command {
     }
     let template =
         format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}\n\n{FOOTER}\n");
-    command.help_template(template)
+    variables::without_empty(command.help_template(template))
 }
 
 /// The largest number of threads for handlers. A handler that hangs keeps its thread, and in each of many workers the
@@ -194,7 +196,9 @@ async fn carry_out(own: Option<OwnProject>) -> ExitCode {
         let error = format!("--local takes its URL after `=`; use: --local={url}");
         grouped().error(ErrorKind::ValueValidation, error).exit();
     }
-    let matches = grouped().get_matches();
+    let mut command = grouped();
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches = matches.unwrap_or_else(|error| variables::named_in(error, &command).exit());
     let done = match verbs::parse(&matches) {
         Some(verb) => verb.unwrap_or_else(|error| error.exit()).await,
         None => {

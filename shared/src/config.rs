@@ -101,10 +101,15 @@ pub fn fair_queue(variables: &impl Variables) -> Result<bool, InvalidConfig> {
 /// The retention of deliveries and receipts, in days, unless `RETENTION_DAYS` sets another.
 pub const DEFAULT_RETENTION_DAYS: u64 = 30;
 
+/// The longest retention, in days, of deliveries, receipts and parked deliveries.
+pub const MAX_RETENTION_DAYS: u64 = 3650;
+
 pub const DEFAULT_RETENTION: Duration = Duration::from_secs(86_400 * DEFAULT_RETENTION_DAYS);
 
 pub(crate) fn retention(variables: &impl Variables) -> Result<Duration, InvalidConfig> {
-    Ok(Duration::from_secs(86_400 * number(variables, "RETENTION_DAYS", DEFAULT_RETENTION_DAYS, 1..=3650)?))
+    Ok(Duration::from_secs(
+        86_400 * number(variables, "RETENTION_DAYS", DEFAULT_RETENTION_DAYS, 1..=MAX_RETENTION_DAYS)?,
+    ))
 }
 
 /// Converts a number of days to the retention of parked deliveries. Returns `None`, which means no limit,
@@ -141,7 +146,7 @@ impl StoreConfig {
             queue_url: needed(variables, "QUEUE_URL")?,
             fair_queue: fair_queue(variables)?,
             retention: retention(variables)?,
-            parked_retention: parked_retention(number(variables, "PARKED_RETENTION_DAYS", 0, 0..=3650)?),
+            parked_retention: parked_retention(number(variables, "PARKED_RETENTION_DAYS", 0, 0..=MAX_RETENTION_DAYS)?),
         })
     }
 }

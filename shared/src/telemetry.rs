@@ -1,6 +1,6 @@
 //! Events, which report each decision to the log and to other observers.
 //!
-//! `line.rs` renders an event. `log.rs` writes the functions' JSON log. `plain.rs` passes
+//! `line.rs` renders an event, and `message.rs` has the messages that programs look for. `log.rs` writes the functions' JSON log. `plain.rs` passes
 //! events to `tracing` in other programs.
 //!
 //! An event's own text holds no body, signature or secret, except that a handler's `error` may quote
@@ -10,6 +10,7 @@ mod event;
 mod json;
 mod line;
 mod log;
+mod message;
 mod metric;
 mod plain;
 mod refusals;
@@ -18,8 +19,9 @@ mod tests;
 
 use tracing::level_filters::LevelFilter;
 
-pub use event::{Event, IngestRefusal, RequeueReason, Swept};
+pub use event::{Event, RequeueReason, Swept};
 pub use log::JsonLog;
+pub use message::{IngestRefusal, LogMessage};
 pub use metric::{Metric, NAMESPACE, Scope};
 pub use plain::TracingLog;
 

@@ -217,7 +217,8 @@ impl<'a> RandomCase<'a> {
         let after = act.twist.is_multiple_of(2).then(|| format!("{}/o0", self.names.case));
         let turn = SweepTurn { number: u64::from(act.twist), after, due: now };
         let round = turn.number.is_multiple_of(2).then_some(Round { since: now, segments: 3 });
-        let to = Position { turn, nonce: self.nonce(), round };
+        let in_one_part = act.twist.is_multiple_of(3);
+        let to = Position { turn, nonce: self.nonce(), round, in_one_part };
         if self.run(&AdvancePosition { seen: seen.as_ref(), to: &to }).await? == Some(PositionAdvanced::Advanced) {
             self.positions.push(to);
         }

@@ -120,9 +120,15 @@ async fn rewind_runs_only_applied_deliveries() {
     let world = TestWorld::with("test/a", ["1", "bad", "1", "3"]).await;
     world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started(), ["1", "bad", "3"]);
+    let receipt_of_bad = async || world.state("test/a").await.recent.iter().nth(1).cloned().expect("a receipt");
+    let before = receipt_of_bad().await;
+    tokio::time::advance(Duration::from_secs(3_600)).await;
     rewound(&world, 0).await;
     world.work(&[world.drainer(rejecting("bad"))]).await;
     assert_eq!(world.started()[3..], ["1", "3"]);
+    let after = receipt_of_bad().await;
+    assert_eq!((after.attempts, after.settled_at, after.took), (1, before.settled_at, before.took));
+    assert!(after.token > before.token);
     let parked = world.events.settled().into_iter().filter(|(id, _)| id == "bad");
     assert_eq!(parked.count(), 1, "parked deliveries do not start again");
     let past = world.operator().settled(&entity(), Some(&world.state("test/a").await), 10).await.unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use tests::tree::root;
-use webhook_serializer::telemetry::{Metric, NAMESPACE, Scope};
+use webhook_serializer::telemetry::{LogMessage, Metric, NAMESPACE, Scope};
 
 use crate::{
     TEMPLATES, core,
@@ -60,6 +60,21 @@ fn every_alarm_has_published_metric_and_runbook() {
             "operating.md lacks {page}"
         );
     }
+}
+
+#[test]
+fn runbook_commands_look_for_logged_messages() {
+    let pages = std::fs::read_dir(root().join("docs/runbooks")).expect("there are pages");
+    let mut looked = 0;
+    for page in pages {
+        let text = std::fs::read_to_string(page.expect("it can be read").path()).expect("a page");
+        for after in text.split("$.message = \"").skip(1) {
+            let message = after.split('"').next().unwrap_or_default();
+            assert!(LogMessage::parse(message).is_some(), "no line has the message {message:?}");
+            looked += 1;
+        }
+    }
+    assert!(looked >= 7, "{looked}");
 }
 
 /// The periods that CloudWatch looks at beyond those that an alarm evaluates. It may be more; AWS's

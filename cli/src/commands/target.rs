@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use anyhow::{Context, Result, ensure};
 use aws_config::Region;
 use aws_credential_types::provider::ProvideCredentials;
-use clap::Args;
+use clap::{Args, value_parser};
 use console::style;
 use serializer::{
     console::MeteredConnection,
@@ -17,7 +17,7 @@ use serializer::{
 };
 use webhook_serializer::{
     aws::{Account, Parts, bundle, endpoints::Variant, meter::Meter},
-    config::{DEFAULT_RETENTION_DAYS, Environment, StoreConfig, fair_queue, parked_retention},
+    config::{DEFAULT_RETENTION_DAYS, Environment, MAX_RETENTION_DAYS, StoreConfig, fair_queue, parked_retention},
     engine::append::Inbox,
     operator::Operator,
     protocol::entity::{EntityKey, Sequence},
@@ -53,10 +53,22 @@ pub struct Target {
     #[arg(long, env = "FAIR_QUEUE")]
     fair_queue: bool,
     /// Retention of deliveries and receipts, in days
-    #[arg(long, env = "RETENTION_DAYS", default_value_t = DEFAULT_RETENTION_DAYS, value_name = "DAYS")]
+    #[arg(
+        long,
+        env = "RETENTION_DAYS",
+        default_value_t = DEFAULT_RETENTION_DAYS,
+        value_parser = value_parser!(u64).range(1..=MAX_RETENTION_DAYS),
+        value_name = "DAYS"
+    )]
     retention_days: u64,
     /// Retention of parked deliveries, in days; 0 keeps them until an operator decides
-    #[arg(long, env = "PARKED_RETENTION_DAYS", default_value_t = 0, value_name = "DAYS")]
+    #[arg(
+        long,
+        env = "PARKED_RETENTION_DAYS",
+        default_value_t = 0,
+        value_parser = value_parser!(u64).range(..=MAX_RETENTION_DAYS),
+        value_name = "DAYS"
+    )]
     parked_retention_days: u64,
 }
 

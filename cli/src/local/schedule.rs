@@ -123,3 +123,41 @@ pub(super) async fn run(function: ScheduledFunction, env: Env, stopping: watch::
     invocations.shutdown().await;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::{
+        aws::Parts,
+        protocol::{keys::sweep_position_row, maintain::Position},
+        telemetry::Quiet,
+        time::Timestamp,
+    };
+
+    use super::*;
+    use crate::local::Engines;
+
+    /// The embedded table visits all rows for each page of a segment.
+    #[tokio::test]
+    async fn local_run_sweeps_in_one_part() {
+        let engines = Engines::start(None).await.expect("it starts");
+        let env = Env::system();
+        let Parts { store, waker, queue } = engines.connect(&env, None);
+        let naming = DeploymentNaming { name: "a test".into(), option: String::new() };
+        let retention = Duration::from_secs(86_400);
+        let quiet = Arc::new(Quiet);
+        let scheduler = ScheduledFunction::here(
+            store.clone(),
+            waker,
+            queue,
+            retention,
+            LiveSources::fixed(Arc::default()),
+            quiet,
+            naming,
+        );
+        let minute = Timestamp::from_secs(env.now().as_millis() / 60_000 * 60);
+        let event = ScheduledEvent { time: minute.to_string() };
+        scheduler.expect("it has no wrong job").invoke(&event, &env).await.expect("the sweep ends");
+        let row = store.get(&sweep_position_row(), FUNCTION_TIMEOUT).await.expect("it answers");
+        assert!(Position::parse(&row.expect("it is stored")).expect("it can be read").in_one_part);
+    }
+}

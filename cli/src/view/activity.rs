@@ -11,52 +11,26 @@ use webhook_serializer::{
         state::EntityState,
     },
     sources::Pattern,
+    telemetry::{IngestRefusal, LogMessage},
     time::Timestamp,
 };
 
 use crate::output::duration;
 
-pub const OUTCOMES: [&str; 39] = [
-    "accepted",
-    "applied",
-    "repeat",
-    "parked",
-    "superseded",
-    "void",
-    "failed",
-    "blocked",
-    "ignored",
-    "deferred",
-    "deferred delivery appended",
-    "event older than one applied",
-    "requeued",
-    "wake-up not sent",
-    "lease granted",
-    "lease ended",
-    "lease taken over",
-    "lease lost",
-    "lease release unanswered",
-    "lease dropped without release; it will expire",
-    "breaker opened",
-    "breaker closed",
-    "destination does not answer",
-    "destination unavailable",
-    "destination available",
-    "not verified",
-    "no secret",
-    "key unavailable",
-    "sources not read",
-    "no such source",
-    "not a POST",
-    "damaged",
-    "too large",
-    "compressed",
-    "bypassed the proxy",
-    "wrong event",
-    "no source for the queue",
-    "started",
-    "waited",
-];
+pub const ACCEPTED: &str = LogMessage::Accepted.as_str();
+pub const BLOCKED: &str = LogMessage::Blocked.as_str();
+pub const FAILED: &str = "failed";
+
+/// Returns all words that the field `what` of an event may have.
+pub fn outcomes() -> impl Iterator<Item = &'static str> {
+    use LogMessage::{AttemptFailed, JobCrashed, JobFailed, Measured, Settled, SourcesKept};
+    let settlements = Settlement::ALL.into_iter().map(Settlement::as_str);
+    // The others name no order and no source, or have another word here.
+    let others = [AttemptFailed, JobCrashed, JobFailed, Measured, Settled, SourcesKept];
+    let messages = LogMessage::ALL.iter().filter(move |message| !others.contains(message));
+    let refusals = IngestRefusal::ALL.iter().map(|refusal| refusal.as_str());
+    settlements.chain([FAILED]).chain(messages.map(|message| message.as_str())).chain(refusals)
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActivityEvent {
@@ -80,12 +54,13 @@ impl ActivityEvent {
         let message = text("message")?;
         // Handlers print their own lines, which lack these fields.
         let is_of_the_log = text("level").is_some() && (fields.contains_key("entity") || fields.contains_key("source"));
-        if !is_of_the_log || message == "measured" {
+        let known = LogMessage::parse(&message);
+        if !is_of_the_log || known == Some(LogMessage::Measured) {
             return None;
         }
         let took = |name: &str| number(name).map(|millis| duration(Duration::from_millis(millis)));
-        let (what, words) = match message.as_str() {
-            "settled" => (
+        let (what, words) = match known {
+            Some(LogMessage::Settled) => (
                 text("outcome")?,
                 [
                     took("HandlerMs").map(|took| format!("took {took}")),
@@ -96,20 +71,22 @@ impl ActivityEvent {
                 .collect::<Vec<_>>()
                 .join(", "),
             ),
-            "attempt failed" => (
-                "failed".to_owned(),
+            Some(LogMessage::AttemptFailed) => (
+                FAILED.to_owned(),
                 format!(
                     "attempt {}, again in {}",
                     number("attempt").unwrap_or(1),
                     took("retry_in_ms").unwrap_or_else(|| "a while".to_owned())
                 ),
             ),
-            "blocked" => (message, text("reason").unwrap_or_default()),
-            "requeued" => (
+            Some(LogMessage::Blocked) => (message, text("reason").unwrap_or_default()),
+            Some(LogMessage::Requeued) => (
                 message,
                 format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
             ),
-            "accepted" if text("wake_up").is_some() => (message, "its wake-up could not be sent".to_owned()),
+            Some(LogMessage::Accepted) if text("wake_up").is_some() => {
+                (message, "its wake-up could not be sent".to_owned())
+            }
             // This includes refused webhooks.
             _ => (message, text("reason").unwrap_or_default()),
         };
@@ -165,8 +142,6 @@ impl ActivityEvent {
     }
 }
 
-const ACCEPTED: &str = "accepted";
-
 /// Returns the events of an order between two reads of its row. Acceptances and settlements come first, sorted by
 /// sequence; then a failure or a block of the next delivery. `before` is `None` if the first read found no row.
 pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp) -> Vec<ActivityEvent> {
@@ -192,12 +167,12 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         let error = after.last_error.as_deref().unwrap_or("no error was recorded");
         let again = after.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
         let words = format!("attempt {}{again}: {error}", after.attempts);
-        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), "failed", now) });
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), FAILED, now) });
     }
     if let Some(reason) = after.blocked.filter(|_| before.is_none_or(|before| before.blocked.is_none())) {
         let error = after.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
         let words = format!("{reason}{error}");
-        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), "blocked", now) });
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), BLOCKED, now) });
     }
     changes
 }
@@ -323,7 +298,7 @@ mod tests {
         let words: Vec<String> = lines.filter_map(|line| Some(ActivityEvent::of_line(line, NOW)?.what)).collect();
         assert!(words.len() > 20, "{words:?}");
         for word in words {
-            assert!(OUTCOMES.contains(&word.as_str()), "{word}");
+            assert!(outcomes().any(|outcome| outcome == word), "{word}");
         }
     }
 

@@ -16,7 +16,7 @@ use webhook_serializer::{
         state::EntityState,
         table::Row,
     },
-    time::Timestamp,
+    time::{Nonce, Timestamp},
 };
 
 use crate::view::{
@@ -204,7 +204,9 @@ impl Overview {
             return;
         }
         let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
-        let active_at = settled_at.into_iter().chain(state.pending_since).chain(state.hold.since()).max();
+        let arrived_at = state.last_claim.as_ref().and_then(Nonce::drawn_at);
+        let times = [settled_at, arrived_at, state.pending_since, state.hold.since()];
+        let active_at = times.into_iter().flatten().max();
         self.places.insert(state.entity.to_string(), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
         self.lanes.push(OrderSummary { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });

@@ -115,7 +115,7 @@ fn listen_to_stack_prints_each_log_line_once() {
 fn unknown_outcome_is_refused_with_nearest_suggestion() {
     let refused = complained(&ran(&["listen", "--local", "--outcome", "prked"]));
     assert!(refused.contains("'prked'") && refused.contains("similar value exists: 'parked'"), "{refused}");
-    assert!(refused.contains("superseded, void, failed"), "{refused}");
+    assert!(refused.contains("superseded, failed, accepted"), "{refused}");
 }
 
 #[test]

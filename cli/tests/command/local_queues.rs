@@ -209,6 +209,8 @@ fn queue_of_an_added_source_is_printed_with_the_chosen_port() {
     let taken = ran(&["local", "--port", "0", "--console-port", "0", "--queue-port", &port.to_string()]);
     let expected = format!("port {port} is taken; choose another with --queue-port");
     assert!(complained(&taken).contains(&expected), "{taken:?}");
+    let same = complained(&ran(&["local", "--queue-port", "9000"]));
+    assert!(same.contains("--port and --queue-port both name port 9000"), "{same}");
 }
 
 /// A shell that is set up for a stack has the variables.

@@ -28,4 +28,5 @@ mod restore;
 mod running;
 mod source;
 mod trouble;
+mod variables;
 mod verify;

@@ -105,6 +105,28 @@ fn source_with_queue_is_added_without_a_secret() {
     assert!(added.contains(&queue.replace("queue=", "queue = \"")) && !added.contains("secrets"), "{added}");
 }
 
+/// Nobody deploys the queue of a local run.
+#[test]
+fn change_of_queue_source_in_local_run_names_the_local_queue() {
+    let folder = folder();
+    let path = file(&folder, "sources.toml", SHOP);
+    let mut local = LocalProcess::start(&["--sources", path.to_str().expect("a path in UTF-8")]);
+    let queue = "queue=arn:aws:sqs:eu-central-1:123456789012:amazon";
+    let add = ["add", "amazon", "--provider", "amazon-sp-api", "--handler", "log", "--option", queue];
+    let url = format!("{}/eu-central-1/123456789012/amazon", local.queue);
+    for (change, says) in [
+        (&add[..], format!("`local` then makes the queue {url}\n")),
+        (&["remove", "amazon"], format!("let nothing send to {url}: messages that arrive later stay there")),
+    ] {
+        let done = piped(&[&["source"], change, &["--yes", &local.target]].concat(), "");
+        let shown = printed(&done) + &complained(&done);
+        assert!(done.status.success() && shown.contains(&says) && !shown.contains("docs/queues.md"), "{shown}");
+        if change == add {
+            assert_eq!(local.until(|told| told["what"] == "queue added")["url"], url);
+        }
+    }
+}
+
 /// A provider that never retries leaves nothing to wait for between the two steps.
 #[test]
 fn rotation_waits_as_long_as_the_provider_retries() {

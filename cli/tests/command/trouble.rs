@@ -390,6 +390,18 @@ fn expired_delivery_that_blocks_its_order_is_shown() {
     }
 }
 
+#[test]
+fn audit_names_order_whose_row_cannot_be_read() {
+    let trouble = Trouble::start();
+    let order = EntityKey::parse("shop/order/1").unwrap();
+    let row = Row::new().with(a::VERSION, FORMAT - 1).with(a::ENTITY, order.as_str());
+    trouble.write([Write::put(entity_row(&order), row)].into_iter());
+    let said = complained(&trouble.ran(&["audit"]));
+    let next = format!("`serializer doctor {}` counts the rows of other versions", trouble.local.target);
+    assert!(said.contains("shop/order/1 cannot be read") && said.contains(&next), "{said}");
+    assert!(said.contains("a row has format "), "{said}");
+}
+
 /// Answers every request as AWS refuses a forbidden one.
 fn refusing() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

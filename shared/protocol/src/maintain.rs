@@ -107,11 +107,11 @@ mod tests {
         assert!(matches!(twice(&table, &Forget::of(&seen, NOW)), Written::Landed(_)));
 
         let turn = SweepTurn::first(NOW);
-        let first = Position { turn: turn.clone(), nonce: nonce(1), round: None };
+        let first = Position { turn: turn.clone(), nonce: nonce(1), round: None, in_one_part: false };
         assert!(matches!(twice(&table, &AdvancePosition { seen: None, to: &first }), Written::Refused(_)));
-        let next = Position { turn: turn.finished(NOW), nonce: nonce(2), round: None };
+        let next = Position { turn: turn.finished(NOW), nonce: nonce(2), round: None, in_one_part: false };
         assert!(matches!(twice(&table, &AdvancePosition { seen: Some(&first), to: &next }), Written::Refused(_)));
-        let other = Position { turn, nonce: nonce(3), round: None };
+        let other = Position { turn, nonce: nonce(3), round: None, in_one_part: false };
         assert_eq!(done(&table, &AdvancePosition { seen: Some(&first), to: &other }).0, PositionAdvanced::Elsewhere);
 
         twice(&table, &ListJob { job: "report" });

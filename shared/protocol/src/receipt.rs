@@ -36,7 +36,7 @@ pub enum Settlement {
 
 impl Settlement {
     /// All settlements. The index of a settlement in this list is its number in stored rows.
-    const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
+    pub const ALL: [Self; 5] = [Self::Applied, Self::Repeat, Self::Void, Self::Parked, Self::Superseded];
 
     pub fn as_str(self) -> &'static str {
         match self {

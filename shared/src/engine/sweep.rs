@@ -199,6 +199,11 @@ impl<'a> Sweep<'a> {
         let mut seen = position(&self.sweeper.store).await?;
         let mut turn = seen.as_ref().map_or_else(|| SweepTurn::first(tick), |seen| seen.turn.clone());
         self.round = seen.as_ref().and_then(|seen| seen.round);
+        if seen.as_ref().is_some_and(|seen| seen.in_one_part != self.sweeper.in_one_part) {
+            // That position is of another division of the table, so nothing is known about any row.
+            turn = SweepTurn::first_of_pass(tick);
+            self.break_round();
+        }
         if !turn.is_due(tick) {
             return Ok(());
         }
@@ -255,7 +260,8 @@ impl<'a> Sweep<'a> {
         if seen.as_ref().is_some_and(|seen| seen.turn == *turn) {
             return Ok(PositionAdvanced::Advanced);
         }
-        let to = Position { turn: turn.clone(), nonce: store.env().nonce(), round: self.round };
+        let in_one_part = self.sweeper.in_one_part;
+        let to = Position { turn: turn.clone(), nonce: store.env().nonce(), round: self.round, in_one_part };
         let moved = store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
         match moved {
             PositionAdvanced::Advanced => *seen = Some(to),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::message::IngestRefusal;
 use crate::{
     protocol::{
         delivery::{Delivery, Incoming},
@@ -145,56 +146,6 @@ pub enum Event<'a> {
         /// Whether the reason differs from the one that was reported before.
         is_news: bool,
     },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum IngestRefusal {
-    /// The signature is missing, unreadable or wrong, or its time is too far from now.
-    NotVerified,
-    NoSecret,
-    /// The key that the sender publishes cannot be fetched or used at the moment.
-    NoKey,
-    /// The last valid sources document refuses the webhook. A newer document may accept it, but cannot be read at
-    /// the moment, or is invalid.
-    SourcesUnread,
-    UnknownSource,
-    NotPosted,
-    Damaged,
-    TooLarge,
-    Compressed,
-    /// The request lacks the secret of the proxy in front of the ingest function, so it bypassed the proxy.
-    PastOrigin,
-    /// The function was invoked with an event that it does not read, such as that of a REST API.
-    WrongEvent,
-    /// No source has the queue that a message comes from. The message stays in the queue.
-    UnknownQueue,
-}
-
-impl IngestRefusal {
-    /// Returns the message of the log line, which is also the value of the metrics' dimension `outcome`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NotVerified => "not verified",
-            Self::NoSecret => "no secret",
-            Self::NoKey => "key unavailable",
-            Self::SourcesUnread => "sources not read",
-            Self::UnknownSource => "no such source",
-            Self::NotPosted => "not a POST",
-            Self::Damaged => "damaged",
-            Self::TooLarge => "too large",
-            Self::Compressed => "compressed",
-            Self::PastOrigin => "bypassed the proxy",
-            Self::WrongEvent => "wrong event",
-            Self::UnknownQueue => "no source for the queue",
-        }
-    }
-
-    /// Returns whether the sender counts this refusal as a failed delivery. A refused request that is
-    /// not a `POST` does not count.
-    pub(super) fn is_failure(self) -> bool {
-        self != Self::NotPosted
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,8 @@ use std::{borrow::Cow, time::Duration};
 use tracing::Level;
 
 use super::{
-    event::{Event, IngestRefusal, RequeueReason, Swept},
+    event::{Event, RequeueReason, Swept},
+    message::{IngestRefusal, LogMessage},
     metric::{Dimensions, Metric},
 };
 use crate::protocol::{
@@ -25,8 +26,6 @@ pub(super) struct LogLine<'a> {
     pub(super) dimensions: Option<Dimensions<'a>>,
     pub(super) measures: Measures<'a>,
 }
-
-pub(super) const MEASURED: &str = "measured";
 
 /// The source's name in lines about requests that name no configured source. The parentheses keep it
 /// apart from real names.
@@ -60,8 +59,15 @@ fn level_of(reason: RequeueReason) -> Level {
 }
 
 impl<'a> LogLine<'a> {
-    fn new(level: Level, message: &'static str) -> Self {
-        Self { level, message, fields: Vec::new(), metrics: Vec::new(), dimensions: None, measures: Measures::Own }
+    fn new(level: Level, message: impl Into<&'static str>) -> Self {
+        Self {
+            level,
+            message: message.into(),
+            fields: Vec::new(),
+            metrics: Vec::new(),
+            dimensions: None,
+            measures: Measures::Own,
+        }
     }
 
     fn text(mut self, name: &'static str, text: impl Into<Cow<'a, str>>) -> Self {
@@ -111,7 +117,7 @@ impl<'a> LogLine<'a> {
     }
 
     pub(super) fn measured_besides(metrics: Vec<(Metric, u64)>) -> Self {
-        Self { metrics, ..Self::new(Level::INFO, MEASURED) }
+        Self { metrics, ..Self::new(Level::INFO, LogMessage::Measured) }
     }
 
     pub(super) fn of_refusals(source: Option<&'a str>, refusal: IngestRefusal, count: u64) -> Self {
@@ -174,8 +180,8 @@ impl<'a> LogLine<'a> {
         let (level, message) = match ending {
             TickOutcome::Done => (Level::INFO, "job done"),
             // The error is left out, because it may quote anything. The row holds the error.
-            TickOutcome::Failed => (Level::ERROR, "job failed"),
-            TickOutcome::Crashed => (Level::ERROR, "job crashed"),
+            TickOutcome::Failed => (Level::ERROR, LogMessage::JobFailed.as_str()),
+            TickOutcome::Crashed => (Level::ERROR, LogMessage::JobCrashed.as_str()),
         };
         let mut line = Self::new(level, message).text("job", job).text("tick", tick.to_string());
         if let Some(took) = took {
@@ -186,51 +192,50 @@ impl<'a> LogLine<'a> {
 
     pub(super) fn of(event: &Event<'a>) -> Self {
         use Level as L;
+        use LogMessage as M;
         match *event {
-            Event::Accepted { incoming, sequence, is_wake_up_lost } => Self::new(L::INFO, "accepted")
+            Event::Accepted { incoming, sequence, is_wake_up_lost } => Self::new(L::INFO, M::Accepted)
                 .of_entity(&incoming.entity)
                 .number("sequence", sequence.0)
                 .of_incoming(incoming, "accepted")
                 .counted(Metric::Accepted, 1)
                 .with_wake_up(is_wake_up_lost),
-            Event::Deferred { incoming, reason } => Self::new(L::WARN, "deferred")
+            Event::Deferred { incoming, reason } => Self::new(L::WARN, M::Deferred)
                 .of_entity(&incoming.entity)
                 .of_incoming(incoming, "deferred")
                 .text("reason", reason)
                 .counted(Metric::Accepted, 1)
                 .counted(Metric::Deferred, 1),
-            Event::TakenUp { incoming, sequence, after, is_wake_up_lost } => {
-                Self::new(L::INFO, "deferred delivery appended")
-                    .of_entity(&incoming.entity)
-                    .number("sequence", sequence.0)
-                    .of_incoming(incoming, "appended")
-                    .time("after_ms", after)
-                    .with_wake_up(is_wake_up_lost)
-            }
+            Event::TakenUp { incoming, sequence, after, is_wake_up_lost } => Self::new(L::INFO, M::DeferredAppended)
+                .of_entity(&incoming.entity)
+                .number("sequence", sequence.0)
+                .of_incoming(incoming, "appended")
+                .time("after_ms", after)
+                .with_wake_up(is_wake_up_lost),
             Event::UnreadableDelivery { message_id, reason } => {
                 Self::new(L::ERROR, "deferred delivery is unreadable; its message stays in the queue")
                     .text("message_id", message_id)
                     .text("reason", reason)
             }
             Event::Ignored { incoming, filter } => {
-                let line = Self::new(L::INFO, "ignored").of_incoming(incoming, "ignored");
+                let line = Self::new(L::INFO, M::Ignored).of_incoming(incoming, "ignored");
                 let line = filter.into_iter().fold(line, |line, place| line.text("filter", place));
                 line.counted(Metric::Accepted, 1).counted(Metric::Ignored, 1)
             }
             Event::Refused { source, refusal, reason, .. } => {
                 Self::of_refusals(source.map(|source| source.as_str()), refusal, 1).text("reason", reason)
             }
-            Event::Started { delivery, token } => Self::new(L::DEBUG, "started")
+            Event::Started { delivery, token } => Self::new(L::DEBUG, M::Started)
                 .of_entity(delivery.entity())
                 .number("sequence", delivery.sequence().0)
                 .number("token", token.0),
             Event::Settled { entity, sequence, settlement, delivery, took } => {
                 let level = if settlement == Settlement::Parked { L::WARN } else { L::INFO };
-                let line = Self::new(level, "settled").of_entity(entity).number("sequence", sequence.0);
+                let line = Self::new(level, M::Settled).of_entity(entity).number("sequence", sequence.0);
                 line.settled_as(settlement, delivery, took).measured(Measures::WithPending(entity))
             }
             // The error is left out, because it may quote the body. The row holds the error.
-            Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, "attempt failed")
+            Event::Failed { delivery, retry_in, error: _ } => Self::new(L::WARN, M::AttemptFailed)
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
                 .number("attempt", delivery.attempt().into())
@@ -239,68 +244,66 @@ impl<'a> LogLine<'a> {
                 .by(delivery.source().as_str(), "retry")
                 .measured(Measures::WithPending(delivery.entity())),
             Event::Blocked { entity, reason, delivery } => {
-                let mut line = Self::new(L::WARN, "blocked").of_entity(entity);
+                let mut line = Self::new(L::WARN, M::Blocked).of_entity(entity);
                 if let Some(one) = delivery {
                     line = line.of_delivery(one).by(one.source().as_str(), "blocked");
                 }
                 line.text("reason", reason.as_str()).counted(Metric::Blocked, 1).measured(Measures::WithPending(entity))
             }
-            Event::Requeued { entity, delay, reason } => Self::new(level_of(reason), "requeued")
+            Event::Requeued { entity, delay, reason } => Self::new(level_of(reason), M::Requeued)
                 .of_entity(entity)
                 .time("delay_ms", delay)
                 .text("reason", reason.as_str())
                 .measured(Measures::WithPending(entity)),
-            Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, "waited")
+            Event::Waited { entity, waited, polls } => Self::new(L::DEBUG, M::Waited)
                 .of_entity(entity)
                 .counted(Metric::WaitMs, millis(waited))
                 .counted(Metric::Polls, polls.into())
                 .measured(Measures::Pending(entity)),
             Event::TakenOver { entity, token } => {
-                Self::new(L::WARN, "lease taken over").of_lease(entity, token).counted(Metric::TakenOver, 1)
+                Self::new(L::WARN, M::LeaseTakenOver).of_lease(entity, token).counted(Metric::TakenOver, 1)
             }
             Event::Lost { entity, token } => {
-                Self::new(L::WARN, "lease lost").of_lease(entity, token).counted(Metric::Lost, 1)
+                Self::new(L::WARN, M::LeaseLost).of_lease(entity, token).counted(Metric::Lost, 1)
             }
             Event::LeaseGranted { entity, token, waited, polls } => {
-                let line = Self::new(L::DEBUG, "lease granted").of_lease(entity, token);
+                let line = Self::new(L::DEBUG, M::LeaseGranted).of_lease(entity, token);
                 if polls == 0 {
                     return line;
                 }
                 line.counted(Metric::WaitMs, millis(waited)).counted(Metric::Polls, polls.into())
             }
-            Event::LeaseEnded { entity, token, held } => Self::new(L::DEBUG, "lease ended")
+            Event::LeaseEnded { entity, token, held } => Self::new(L::DEBUG, M::LeaseEnded)
                 .of_lease(entity, token)
                 .time("held_ms", held)
                 .counted(Metric::HoldMs, millis(held)),
-            Event::LeaseDropped { entity, token } => {
-                Self::new(L::WARN, "lease dropped without release; it will expire").of_lease(entity, token)
-            }
+            Event::LeaseDropped { entity, token } => Self::new(L::WARN, M::LeaseDropped).of_lease(entity, token),
             Event::LeaseInDoubt { entity, token } => {
-                Self::new(L::WARN, "lease release unanswered").of_lease(entity, token).counted(Metric::InDoubt, 1)
+                Self::new(L::WARN, M::LeaseInDoubt).of_lease(entity, token).counted(Metric::InDoubt, 1)
             }
             Event::WakeUpFailed { entity } => {
-                Self::new(L::WARN, "wake-up not sent").of_entity(entity).counted(Metric::FailedWakeUps, 1)
+                Self::new(L::WARN, M::WakeUpNotSent).of_entity(entity).counted(Metric::FailedWakeUps, 1)
             }
-            Event::BreakerOpened { source, wait } => Self::new(L::WARN, "breaker opened")
+            Event::BreakerOpened { source, wait } => Self::new(L::WARN, M::BreakerOpened)
                 .time("wait_ms", wait)
                 .counted(Metric::BreakersOpened, 1)
                 .by(source.as_str(), "breaker opened"),
-            Event::BreakerClosed { source } => Self::new(L::INFO, "breaker closed").text("source", source.as_str()),
+            Event::BreakerClosed { source } => Self::new(L::INFO, M::BreakerClosed).text("source", source.as_str()),
             // The error is left out, because it may quote anything.
             Event::DestinationUnavailable { source, is_hung, error: _ } => {
                 let (text, outcome) = match is_hung {
-                    true => ("destination does not answer", "unanswered"),
-                    false => ("destination unavailable", "unavailable"),
+                    true => (M::DestinationSilent, "unanswered"),
+                    false => (M::DestinationUnavailable, "unavailable"),
                 };
                 Self::new(L::WARN, text).counted(Metric::UnavailableSeconds, 0).by(source.as_str(), outcome)
             }
-            Event::DestinationAvailable { source, after } => Self::new(L::INFO, "destination available")
+            Event::DestinationAvailable { source, after } => Self::new(L::INFO, M::DestinationAvailable)
                 .counted(Metric::UnavailableSeconds, after.as_secs())
                 .by(source.as_str(), "available"),
             Event::NoWakeUp { message_id } => {
                 Self::new(L::WARN, "foreign message deleted").text("message_id", message_id)
             }
-            Event::Inversion { delivery } => Self::new(L::INFO, "event older than one applied")
+            Event::Inversion { delivery } => Self::new(L::INFO, M::Inversion)
                 .of_entity(delivery.entity())
                 .of_delivery(delivery)
                 .counted(Metric::Inversions, 1)
@@ -316,7 +319,7 @@ impl<'a> LogLine<'a> {
                 .counted(Metric::LostThreads, lost as u64),
             Event::SourcesChanged { count } => Self::new(L::INFO, "sources changed").number("sources", count as u64),
             Event::SourcesKept { reason, is_news } => {
-                Self::new(if is_news { L::WARN } else { L::DEBUG }, "sources kept")
+                Self::new(if is_news { L::WARN } else { L::DEBUG }, M::SourcesKept)
                     .text("reason", reason)
                     .counted(Metric::SourcesNotRead, 1)
             }

@@ -19,7 +19,8 @@ use super::{
     Observer,
     event::Event,
     json::{Json, MetricsSettings},
-    line::{FieldValue, LogLine, MEASURED, Measures, millis},
+    line::{FieldValue, LogLine, Measures, millis},
+    message::LogMessage,
     metric::{Metric, NAMESPACE},
 };
 use crate::{
@@ -133,7 +134,7 @@ impl JsonLog {
         let is_counted = line.metrics.iter().any(|(metric, _)| self.counting.counts(*metric));
         // A line for measurements has no other content, so it is not written if none is
         // counted.
-        let is_said = line.level <= self.level && (is_counted || line.message != MEASURED);
+        let is_said = line.level <= self.level && (is_counted || line.message != LogMessage::Measured.as_str());
         if !is_said && !is_counted {
             return;
         }

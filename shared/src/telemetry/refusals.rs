@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::event::IngestRefusal;
+use super::message::IngestRefusal;
 use crate::protocol::entity::SourceName;
 
 /// The shortest time between two lines about the same kind of refusal, except for a line at half of the provider's

@@ -44,3 +44,18 @@ async fn sweep_in_one_part_continues_after_the_most_rows_of_a_tick() {
     assert_eq!(seen, [250, 250, 101, 0]);
     assert_eq!(woken.count().0, 600);
 }
+
+/// A folder of `serializer local` may be swept in one part, and by a user's own scheduler in segments.
+#[tokio::test(start_paused = true)]
+async fn sweep_with_another_division_of_the_table_visits_all_rows() {
+    let (world, woken) = forgotten(600, Duration::ZERO, |_| Ok(())).await;
+    let by_segments = |most| SweepDeployment::with(&world, world.sweeper().at_most(most));
+    let in_one_part = || SweepDeployment::with(&world, world.sweeper().in_one_part());
+    by_segments(2).minute(10).await;
+    assert!(position(&world).await.turn.after.is_some(), "it stopped in the first segment");
+    assert_eq!(in_one_part().minute(11).await.seen, 601, "with the job's own row");
+    let Swept { seen, segments, .. } = by_segments(u64::MAX).minute(12).await;
+    assert_eq!((seen, segments), (601, 60));
+    assert_eq!(in_one_part().minute(13).await.seen, 601);
+    assert_eq!(woken.count().0, 600);
+}

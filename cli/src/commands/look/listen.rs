@@ -15,13 +15,14 @@ use serializer::{
     output, say,
     stack::api::Services,
     view::{
-        activity::{ActivityEvent, ActivityFilter, OUTCOMES},
+        activity::{ActivityEvent, ActivityFilter, FAILED, outcomes},
         position::{Named, marked},
     },
 };
 use webhook_serializer::{
     protocol::entity::{EntityKey, Sequence, SourceName},
     sources::Pattern,
+    telemetry::LogMessage,
     time::{Env, Timestamp},
 };
 
@@ -78,7 +79,7 @@ pub struct Listen {
     /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void (a tombstone), failed, blocked, …
     #[arg(
         long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
-        value_parser = PossibleValuesParser::new(OUTCOMES)
+        value_parser = PossibleValuesParser::new(outcomes())
     )]
     outcome: Option<String>,
     /// Begin in the past, at a duration (2h) or a time (2026-11-22T12:00:00Z). With --order and --to, also at a
@@ -277,13 +278,14 @@ fn print(one: &ActivityEvent) {
 }
 
 fn coloured(what: &str) -> console::StyledObject<String> {
-    let style = match what {
-        "applied" => Style::new().green(),
-        "parked" | "blocked" | "no answer" => Style::new().red().bold(),
-        "failed" | "lease lost" | "wake-up not sent" => Style::new().yellow(),
-        "accepted" => Style::new().cyan(),
-        status if status.starts_with('2') => Style::new().green(),
-        status if status.starts_with(|first: char| first.is_ascii_digit()) => Style::new().red(),
+    let style = match (LogMessage::parse(what), what) {
+        (Some(LogMessage::Blocked), _) => Style::new().red().bold(),
+        (Some(LogMessage::LeaseLost | LogMessage::WakeUpNotSent), _) | (_, FAILED) => Style::new().yellow(),
+        (Some(LogMessage::Accepted), _) => Style::new().cyan(),
+        (_, "applied") => Style::new().green(),
+        (_, "parked" | "no answer") => Style::new().red().bold(),
+        (_, status) if status.starts_with('2') => Style::new().green(),
+        (_, status) if status.starts_with(|first: char| first.is_ascii_digit()) => Style::new().red(),
         _ => Style::new(),
     };
     style.apply_to(format!("{what:<10}"))

@@ -146,6 +146,11 @@ impl Local {
             self.jobs.is_none() || self.scheduler.is_some(),
             "--jobs also needs --scheduler FILE, the binary that has the jobs"
         );
+        ensure!(
+            self.queue_port == 0 || self.queue_port != self.port,
+            "--port and --queue-port both name port {}: choose another for one of them",
+            self.port
+        );
         if self.demo {
             let Self { plain, svg, act, data, .. } = self;
             let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;

@@ -107,6 +107,19 @@ fn only_the_newest_settled_orders_have_lanes() {
     assert_eq!(seen.lanes[0].source.as_ref().map(SourceName::as_str), Some("shop"));
 }
 
+/// Deliveries of a blocked order wait since the first of them, which may be long ago.
+#[test]
+fn arrival_at_blocked_or_held_order_is_activity() {
+    let at = Timestamp::from_millis(900);
+    let claim = Nonce::from_parts(at, 1);
+    let held = order("shop/order/2").with(a::PENDING_SINCE, 300_u32).with(a::HOLD, 400_u32);
+    for row in [blocked("shop/order/1", 300, "no"), held] {
+        let mut seen = Overview::default();
+        seen.order(&row.with(a::LAST_CLAIM, claim.as_str()), NOW);
+        assert_eq!((seen.lanes[0].active_at, seen.lanes[0].since()), (Some(at), Some(Timestamp::from_millis(300))));
+    }
+}
+
 #[test]
 fn unreadable_row_hides_no_other_order() {
     let mut seen = Overview::default();

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use webhook_serializer::protocol::{
-    entity::{EntityKey, FencingToken, Sequence},
-    receipt::Settlement,
-    state::BlockReason,
+use webhook_serializer::{
+    protocol::{
+        entity::{EntityKey, FencingToken, Sequence},
+        receipt::Settlement,
+        state::BlockReason,
+    },
+    telemetry::LogMessage,
 };
 
 use super::{EventKind, EventRecorder};
@@ -19,9 +22,6 @@ pub enum ParsedLine {
     Words(String),
     Printed,
 }
-
-const SETTLEMENTS: [Settlement; 5] =
-    [Settlement::Applied, Settlement::Repeat, Settlement::Void, Settlement::Parked, Settlement::Superseded];
 
 /// Fields of a log line that are not shown, because every line has them or because they are for CloudWatch.
 const NOT_SHOWN: [&str; 6] = ["timestamp", "level", "message", "request", "outcome", "_aws"];
@@ -41,18 +41,22 @@ impl EventRecorder {
         // A handler may log the same message, but a line of the function's log names its order or holds
         // metrics.
         let is_event = ["entity", "_aws"].iter().any(|name| fields.contains_key(*name));
-        let what = match text("message") {
-            "accepted" | "requeued" | "measured" if is_event => return ParsedLine::Nothing,
-            "settled" => SETTLEMENTS.into_iter().find(|one| one.as_str() == text("outcome")).map(EventKind::Settled),
-            "attempt failed" => Some(EventKind::Failed {
+        let what = match LogMessage::parse(text("message")) {
+            Some(LogMessage::Accepted | LogMessage::Requeued | LogMessage::Measured) if is_event => {
+                return ParsedLine::Nothing;
+            }
+            Some(LogMessage::Settled) => {
+                Settlement::ALL.into_iter().find(|one| one.as_str() == text("outcome")).map(EventKind::Settled)
+            }
+            Some(LogMessage::AttemptFailed) => Some(EventKind::Failed {
                 attempt: number("attempt").and_then(|attempt| attempt.try_into().ok()).unwrap_or(1),
                 wait: Duration::from_millis(number("retry_in_ms").unwrap_or(0)),
                 error: String::new(),
             }),
-            "blocked" => BlockReason::parse(text("reason")).map(EventKind::Blocked),
-            "lease taken over" => number("token").map(|token| EventKind::TakenOver(FencingToken(token))),
-            "lease lost" => Some(EventKind::Lost),
-            "wake-up not sent" => Some(EventKind::WakeUpFailed),
+            Some(LogMessage::Blocked) => BlockReason::parse(text("reason")).map(EventKind::Blocked),
+            Some(LogMessage::LeaseTakenOver) => number("token").map(|token| EventKind::TakenOver(FencingToken(token))),
+            Some(LogMessage::LeaseLost) => Some(EventKind::Lost),
+            Some(LogMessage::WakeUpNotSent) => Some(EventKind::WakeUpFailed),
             _ => None,
         };
         match (what, EntityKey::parse(text("entity"))) {

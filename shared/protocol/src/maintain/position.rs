@@ -39,6 +39,12 @@ impl SweepTurn {
         Self { number: 0, after: None, due: tick }
     }
 
+    /// Returns the first scan of a pass whose segments are all due at once.
+    pub fn first_of_pass(tick: Timestamp) -> Self {
+        let due = tick.as_millis().saturating_sub((MOST_LATE - TURN).as_millis() as u64);
+        Self::first(Timestamp::from_millis(due))
+    }
+
     pub fn segment(&self) -> u32 {
         u32::try_from(self.number % u64::from(SEGMENTS)).unwrap_or(0)
     }
@@ -104,6 +110,9 @@ pub struct Position {
     pub nonce: Nonce,
     /// `None` until a sweep of this version has finished a segment.
     pub round: Option<Round>,
+    /// Set if the sweep scans the whole table in the turn of the first segment. A position of the other kind says
+    /// nothing about the rows that are left.
+    pub in_one_part: bool,
 }
 
 impl Position {
@@ -125,6 +134,7 @@ impl Position {
                 .zip(segments)
                 .filter(|_| row.text(a::ROUND_NONCE) == Some(nonce))
                 .map(|(since, segments)| round(since, segments)),
+            in_one_part: row.number(a::PARTS) == Some(1),
         })
     }
 }
@@ -145,7 +155,7 @@ pub enum PositionAdvanced {
 
 impl AdvancePosition<'_> {
     fn changes(&self) -> Vec<Change> {
-        let Position { turn, nonce, round } = self.to;
+        let Position { turn, nonce, round, in_one_part } = self.to;
         let mut changes = vec![
             Change::set(a::VERSION, FORMAT),
             Change::set(a::TURN, turn.number),
@@ -155,6 +165,7 @@ impl AdvancePosition<'_> {
             },
             Change::set(a::DUE, turn.due.as_millis()),
             Change::set(a::NONCE, nonce.as_str()),
+            if *in_one_part { Change::set(a::PARTS, 1_u32) } else { Change::remove(a::PARTS) },
         ];
         match round {
             Some(round) => changes.extend([
@@ -238,6 +249,12 @@ mod tests {
     }
 
     #[test]
+    fn pass_due_at_once_has_each_segment_once() {
+        let mut turn = SweepTurn::first_of_pass(TICK);
+        assert_eq!((turns(&mut turn, TICK), turn.segment()), (SEGMENTS, 0));
+    }
+
+    #[test]
     fn sweep_tick_before_last_finished_one_scans_no_segment() {
         let mut turn = SweepTurn::first(TICK + TURN);
         turns(&mut turn, TICK + TURN);
@@ -259,7 +276,7 @@ mod tests {
     fn sweep_position_is_read_as_written() {
         let turn = SweepTurn { number: 77, after: Some("shop/order/1".into()), due: TICK };
         let round = Some(Round { since: TICK, segments: 7 });
-        let position = Position { turn, nonce: Nonce::from_parts(TICK, 1), round };
+        let position = Position { turn, nonce: Nonce::from_parts(TICK, 1), round, in_one_part: true };
         let write = AdvancePosition { seen: None, to: &position }.write();
         let Action::Update(changes) = write.action else { panic!("an update") };
         let row = changes.into_iter().fold(write.key.to_row(), |row, change| match change {

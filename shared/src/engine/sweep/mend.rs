@@ -42,7 +42,8 @@ pub async fn mend_all(store: &Store) -> Result<(), StoreError> {
     }
     let now = store.env().now();
     let turn = seen.as_ref().map_or_else(|| SweepTurn::first(now), |seen| seen.turn.clone());
-    let to = Position { turn, nonce: store.env().nonce(), round: Some(Round::complete(now)) };
+    let in_one_part = seen.as_ref().is_some_and(|seen| seen.in_one_part);
+    let to = Position { turn, nonce: store.env().nonce(), round: Some(Round::complete(now)), in_one_part };
     // If a sweep has advanced the position since, the next start mends again.
     store.run(&AdvancePosition { seen: seen.as_ref(), to: &to }, PATIENCE).await?;
     Ok(())

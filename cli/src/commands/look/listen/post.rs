@@ -22,6 +22,7 @@ use webhook_serializer::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Identity, Sequence},
     },
+    telemetry::LogMessage,
     time::{Env, Timestamp},
 };
 
@@ -50,7 +51,7 @@ const SHOWN: usize = 200;
 
 /// The messages of the log lines that report an accepted delivery. Ingest writes the first message. A worker that
 /// appends a deferred delivery writes the second.
-const ACCEPTED: [&str; 2] = ["accepted", "deferred delivery appended"];
+const ACCEPTED: [&str; 2] = [LogMessage::Accepted.as_str(), LogMessage::DeferredAppended.as_str()];
 
 struct Posting<'a> {
     receiver: &'a Receiver,

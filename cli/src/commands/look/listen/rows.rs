@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use anyhow::Result;
 use serializer::{
     output,
-    view::activity::{ActivityEvent, changes},
+    view::activity::{ACCEPTED, ActivityEvent, BLOCKED, FAILED, changes},
 };
 use webhook_serializer::{
     operator::Operator,
@@ -57,8 +57,8 @@ impl Rows {
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
                 let is_news = |one: &ActivityEvent| match one.what.as_str() {
-                    "failed" | "blocked" => !is_first,
-                    "accepted" => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
+                    FAILED | BLOCKED => !is_first,
+                    ACCEPTED => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
                     _ => one.at.is_some_and(|at| at >= self.begin),
                 };
                 told.extend(changes.into_iter().filter(is_news));
@@ -73,7 +73,7 @@ impl Rows {
         let about = |(one, looks): (ActivityEvent, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
             Some(delivery) => Some(one.about(delivery)),
             // A delivery is accepted once it is written.
-            None if one.what == "accepted" => {
+            None if one.what == ACCEPTED => {
                 claimed.extend(Some((one, looks + 1)).filter(|(_, looks)| *looks < LOOKS));
                 None
             }

@@ -12,7 +12,10 @@ use webhook_serializer::{
     sources::{CredentialField, Intake},
 };
 
-use super::{ChangeOptions, refuse_guessable, secret, soon, whereabouts::DocumentLocation};
+use super::{
+    ChangeOptions, refuse_guessable, secret, soon,
+    whereabouts::{DocumentLocation, local_queue},
+};
 
 #[derive(Debug, Args)]
 #[command(
@@ -92,10 +95,13 @@ impl Add {
                 format!("{}; until then, ingest may answer the source's webhooks 404", soon()),
                 format!("its webhooks go to {url}"),
             ],
-            Intake::Queue(queue) => vec![format!(
-                "{}; until then, messages stay in {queue}: let that queue start ingest (docs/queues.md)",
-                soon()
-            )],
+            Intake::Queue(queue) => vec![match self.whereabouts.deployment_name().local {
+                Some(url) => format!("{}; `local` then makes the queue {}", soon(), local_queue(url, queue).await),
+                None => format!(
+                    "{}; until then, messages stay in {queue}: let that queue start ingest (docs/queues.md)",
+                    soon()
+                ),
+            }],
             Intake::CopiesOf(from) => vec![format!(
                 "{}; until then, it may get some of the webhooks of `{from}` and not others (docs/several-handlers.md)",
                 soon()

@@ -14,7 +14,7 @@ use webhook_serializer::{
 
 use super::{
     ChangeOptions, late,
-    whereabouts::{DocumentOptions, sources, unknown},
+    whereabouts::{DocumentOptions, local_queue, sources, unknown},
 };
 use crate::commands::target::Target;
 
@@ -52,10 +52,16 @@ impl Remove {
         let Some(done) = done else { return Ok(ExitCode::FAILURE) };
         let end = match source.intake() {
             Intake::CopiesOf(from) => format!("the webhooks of `{from}` go to its other sources only"),
-            Intake::Queue(queue) => format!(
-                "disable its event source mapping, or delete its stack: messages that arrive later stay in {queue} \
-                 until its dead-letter queue takes them (docs/queues.md)"
-            ),
+            Intake::Queue(queue) => match self.target.deployment_name().local {
+                Some(url) => format!(
+                    "let nothing send to {}: messages that arrive later stay there until you add the source again",
+                    local_queue(url, queue).await
+                ),
+                None => format!(
+                    "disable its event source mapping, or delete its stack: messages that arrive later stay in {queue} \
+                     until its dead-letter queue takes them (docs/queues.md)"
+                ),
+            },
             Intake::Url => "remove the webhook's URL at the sender now: once the functions have read the document, ingest answers this source's webhooks 404".to_owned(),
         };
         let words = [

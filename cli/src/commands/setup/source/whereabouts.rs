@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
-    local::samples,
+    local::{local_queue_url, samples},
     output::{local_address, local_option, quoted, this_command},
     stack::{Stack, api::Services},
     view::order_status::SourceDelay,
@@ -20,7 +20,7 @@ use webhook_serializer::{
     config::{Environment, SourcesOrigin, Variables},
     nearest,
     protocol::{entity::SourceName, state::EntityState},
-    sources::Sources,
+    sources::{QueueArn, Sources},
 };
 
 use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
@@ -157,6 +157,13 @@ async fn of_local(url: &str) -> Result<SourcesOrigin> {
         .get(SourcesOrigin::VARIABLE)
         .with_context(|| format!("{url} runs with the samples' built-in sources: start it with --sources FILE"))?;
     Ok(origin.clone().into())
+}
+
+/// Returns the URL of a source's queue in the local run at `url`. Returns the queue's ARN if the run has ended.
+pub(super) async fn local_queue(url: &str, queue: &QueueArn) -> String {
+    let environment = environment_of(url).await.unwrap_or_default();
+    let endpoint = environment.get("AWS_ENDPOINT_URL_SQS");
+    endpoint.map_or_else(|| queue.to_string(), |endpoint| local_queue_url(endpoint, queue))
 }
 
 pub async fn configured(deployment: &Deployment) -> Result<Sources> {
