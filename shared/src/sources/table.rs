@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{Error, MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{DeserializeSeed, Error, MapAccess, Visitor, value::MapAccessDeserializer},
 };
 
 use crate::{protocol::entity::SourceName, providers::Secret};
@@ -26,11 +26,28 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for StrictTable<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(StrictTable)
+                T::deserialize(MapAccessDeserializer::new(Entries(map))).map(StrictTable)
             }
         }
 
         deserializer.deserialize_map(TableVisitor(PhantomData))
+    }
+}
+
+/// The entries of a table, whose values are read by one function for each type. One for each field would make a Lambda
+/// function 14 KB larger.
+struct Entries<A>(A);
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, A::Error> {
+        self.0.next_key_seed(seed)
+    }
+
+    #[inline(never)]
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.0.next_value_seed(seed)
     }
 }
 
