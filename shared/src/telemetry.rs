@@ -1,7 +1,7 @@
 //! Events, which report each decision to the log and to other observers.
 //!
-//! `line.rs` renders an event, and `message.rs` has the messages that programs look for. `log.rs` writes the functions' JSON log. `plain.rs` passes
-//! events to `tracing` in other programs.
+//! `line.rs` renders an event, and `message.rs` has the messages that programs look for. `log.rs` writes the functions'
+//! JSON log. `plain.rs` passes events to `tracing` in other programs.
 //!
 //! An event's own text holds no body, signature or secret, except that a handler's `error` may quote
 //! anything. A log must contain neither an event's `error` nor the body of its delivery.

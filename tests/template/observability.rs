@@ -62,6 +62,7 @@ fn every_alarm_has_published_metric_and_runbook() {
     }
 }
 
+/// Promise: the log lines quoted on alarm pages are the code's.
 #[test]
 fn runbook_commands_look_for_logged_messages() {
     let pages = std::fs::read_dir(root().join("docs/runbooks")).expect("there are pages");

@@ -35,7 +35,7 @@ pub fn named_in(mut error: Error, command: &Command) -> Error {
 
 fn variable_of(command: &Command, option: &str, given: &str) -> Option<String> {
     let name = option.split(' ').next()?.strip_prefix("--")?;
-    let is_it = |known: &&Arg| known.get_long() == Some(name) && value(known).is_some_and(|value| value == given);
-    let variable = || Some(command.get_arguments().find(is_it)?.get_env()?.to_string_lossy().into_owned());
+    let is_given = |known: &&Arg| known.get_long() == Some(name) && value(known).is_some_and(|value| value == given);
+    let variable = || Some(command.get_arguments().find(is_given)?.get_env()?.to_string_lossy().into_owned());
     variable().or_else(|| command.get_subcommands().find_map(|inner| variable_of(inner, option, given)))
 }

@@ -32,6 +32,7 @@ use crate::{
     view::{
         lanes::{Drawing, LaneSpanKind, MarkKind},
         order_status,
+        overview::active_at,
         position::marked,
         recording::EventRecorder,
     },
@@ -339,14 +340,10 @@ fn lanes_of_rows(statuses: &Statuses, filter: &str) -> (Vec<(EntityKey, Option<V
     });
     let mut fitting: Vec<&EntityState> = fitting.collect();
     let matching = fitting.len();
-    fitting.sort_by_cached_key(|state| (!statuses.needs_somebody(state), Reverse(changed_at(state))));
+    fitting.sort_by_cached_key(|state| (!statuses.needs_somebody(state), Reverse(active_at(state))));
     fitting.truncate(MAX_LANES);
     let lanes = fitting.into_iter().map(|state| (state.entity.clone(), Some(lane_of_row(state, statuses)))).collect();
     (lanes, json!({ "matching": matching }))
-}
-
-fn changed_at(state: &EntityState) -> Option<Timestamp> {
-    state.recent.last().map(|receipt| receipt.settled_at).max(state.pending_since)
 }
 
 fn lane_of_row(state: &EntityState, statuses: &Statuses) -> Value {

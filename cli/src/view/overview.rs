@@ -168,6 +168,13 @@ impl StatusGroup {
     }
 }
 
+/// Returns the time of the order's newest event: an arrival, a settlement, or a hold.
+pub fn active_at(state: &EntityState) -> Option<Timestamp> {
+    let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
+    let arrived_at = state.last_claim.as_ref().and_then(Nonce::drawn_at);
+    [settled_at, arrived_at, state.pending_since, state.hold.since()].into_iter().flatten().max()
+}
+
 impl Overview {
     /// Adds a row of the orders' table that a scan has met.
     pub fn order(&mut self, row: &Row, now: Timestamp) {
@@ -203,10 +210,7 @@ impl Overview {
         if (is_settled && self.keeps_settled == 0) || self.places.contains_key(state.entity.as_str()) {
             return;
         }
-        let settled_at = state.recent.iter().map(|receipt| receipt.settled_at).max();
-        let arrived_at = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-        let times = [settled_at, arrived_at, state.pending_since, state.hold.since()];
-        let active_at = times.into_iter().flatten().max();
+        let active_at = active_at(&state);
         self.places.insert(state.entity.to_string(), self.lanes.len());
         let state = EntityState { recent: Recent::default(), ..state };
         self.lanes.push(OrderSummary { state, kind, source: None, topic: None, waiting: BTreeMap::new(), active_at });

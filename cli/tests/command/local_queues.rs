@@ -211,6 +211,8 @@ fn queue_of_an_added_source_is_printed_with_the_chosen_port() {
     assert!(complained(&taken).contains(&expected), "{taken:?}");
     let same = complained(&ran(&["local", "--queue-port", "9000"]));
     assert!(same.contains("--port and --queue-port both name port 9000"), "{same}");
+    let same = complained(&ran(&["local", "--queue-port", "9007", "--console-port", "9007"]));
+    assert!(same.contains("--console-port and --queue-port both name port 9007"), "{same}");
 }
 
 /// A shell that is set up for a stack has the variables.

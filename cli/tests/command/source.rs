@@ -107,7 +107,7 @@ fn source_with_queue_is_added_without_a_secret() {
 
 /// Nobody deploys the queue of a local run.
 #[test]
-fn change_of_queue_source_in_local_run_names_the_local_queue() {
+fn change_of_queue_source_names_the_local_queue() {
     let folder = folder();
     let path = file(&folder, "sources.toml", SHOP);
     let mut local = LocalProcess::start(&["--sources", path.to_str().expect("a path in UTF-8")]);

@@ -59,6 +59,7 @@ pub mod attribute {
         ROUND = "round",
         ROUND_SINCE = "round_since",
         ROUND_NONCE = "round_nonce",
+        IN_ONE_PART = "in_one_part",
         NONCE = "nonce",
         DESTINATION = "destination",
         DOWN_SINCE = "down_since",

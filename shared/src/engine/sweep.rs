@@ -200,7 +200,7 @@ impl<'a> Sweep<'a> {
         let mut turn = seen.as_ref().map_or_else(|| SweepTurn::first(tick), |seen| seen.turn.clone());
         self.round = seen.as_ref().and_then(|seen| seen.round);
         if seen.as_ref().is_some_and(|seen| seen.in_one_part != self.sweeper.in_one_part) {
-            // That position is of another division of the table, so nothing is known about any row.
+            // The position is of another division of the table, so it does not say which rows are left.
             turn = SweepTurn::first_of_pass(tick);
             self.break_round();
         }

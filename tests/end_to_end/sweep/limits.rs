@@ -47,7 +47,7 @@ async fn sweep_in_one_part_continues_after_the_most_rows_of_a_tick() {
 
 /// A folder of `serializer local` may be swept in one part, and by a user's own scheduler in segments.
 #[tokio::test(start_paused = true)]
-async fn sweep_with_another_division_of_the_table_visits_all_rows() {
+async fn sweep_with_another_division_visits_all_rows() {
     let (world, woken) = forgotten(600, Duration::ZERO, |_| Ok(())).await;
     let by_segments = |most| SweepDeployment::with(&world, world.sweeper().at_most(most));
     let in_one_part = || SweepDeployment::with(&world, world.sweeper().in_one_part());

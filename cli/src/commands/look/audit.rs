@@ -2,15 +2,22 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Error, Result, bail};
 use clap::Args;
 use console::style;
 use futures_util::{StreamExt, stream};
 use serde_json::json;
 use serializer::say;
-use webhook_serializer::protocol::{entity::EntityKey, history::History};
+use webhook_serializer::{
+    engine::store::StoreError,
+    operator::OperatorError,
+    protocol::{entity::EntityKey, history::History},
+};
 
-use crate::commands::{print_json, similar, survey, target::Target};
+use crate::commands::{
+    print_json, similar, survey,
+    target::{Deployment, Target},
+};
 
 /// The number of orders that are read at the same time.
 const AT_ONCE: usize = 16;
@@ -43,15 +50,10 @@ impl Audit {
         let mut checked = 0;
         let mut mistakes = 0;
         let bar = survey::bar(entities.len() as u64, "audit");
-        let read = async |entity: &EntityKey| anyhow::Ok(History::of(operator.receipts(entity).await?));
+        let read = async |entity: &EntityKey| operator.receipts(entity).await.map(History::of);
         let mut histories = stream::iter(&entities).map(async |entity| (entity, read(entity).await)).buffered(AT_ONCE);
         while let Some((entity, history)) = histories.next().await {
-            let history = history.with_context(|| {
-                format!(
-                    "{entity} cannot be read, so the audit ends; `{}` counts the rows of other versions",
-                    deployment.line("doctor", &[])
-                )
-            })?;
+            let history = history.map_err(|error| unreadable(entity, error, &deployment))?;
             // A key that was only leased has no receipts and is not counted as an order.
             orders += usize::from(history.receipts > 0);
             checked += history.receipts;
@@ -75,6 +77,14 @@ impl Audit {
         }
         Ok(if mistakes == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+/// Names the order in an error, and the next command if a row is at fault.
+fn unreadable(order: &EntityKey, error: OperatorError, deployment: &Deployment) -> Error {
+    let is_corrupt = matches!(error, OperatorError::Store(StoreError::Corrupt(_)));
+    let doctor = deployment.line("doctor", &[]);
+    let next = if is_corrupt { format!("; `{doctor}` counts the rows of other versions") } else { String::new() };
+    Error::new(error).context(format!("{order} cannot be read, so the audit ends{next}"))
 }
 
 fn verdict(orders: usize, receipts: usize, mistakes: usize) -> String {

@@ -146,11 +146,14 @@ impl Local {
             self.jobs.is_none() || self.scheduler.is_some(),
             "--jobs also needs --scheduler FILE, the binary that has the jobs"
         );
-        ensure!(
-            self.queue_port == 0 || self.queue_port != self.port,
-            "--port and --queue-port both name port {}: choose another for one of them",
-            self.port
-        );
+        let console = self.console_port.unwrap_or_default();
+        let ports = [("--port", self.port), ("--console-port", console), ("--queue-port", self.queue_port)];
+        for (at, (option, port)) in ports.into_iter().enumerate() {
+            let same = ports[..at].iter().find(|(_, earlier)| *earlier == port && port != 0);
+            if let Some((earlier, _)) = same {
+                bail!("{earlier} and {option} both name port {port}: choose another for one of them");
+            }
+        }
         if self.demo {
             let Self { plain, svg, act, data, .. } = self;
             let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
@@ -414,7 +417,7 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let url = format!("http://{}", deployment.webhooks);
     let option = local_option(&url);
     let name = format!("the local run at {url}");
-    let by = std::env::var("USER").unwrap_or_else(|_| "operator".to_owned());
+    let by = std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "operator".to_owned());
     let env = Env::system();
     let is_local = true;
     let refreshes = None;

@@ -26,7 +26,8 @@ const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64
 /// A step of the sweep: the scan of one segment of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SweepTurn {
-    /// The number of segments that the sweep has finished before this one, since its first tick.
+    /// The number of segments that the sweep has finished before this one, since its first tick or the last change of
+    /// [`Position::in_one_part`].
     pub number: u64,
     /// The key of the entity after which the scan continues; `None` at the segment's beginning.
     pub after: Option<String>,
@@ -111,7 +112,8 @@ pub struct Position {
     /// `None` until a sweep of this version has finished a segment.
     pub round: Option<Round>,
     /// Set if the sweep scans the whole table in the turn of the first segment. A position of the other kind says
-    /// nothing about the rows that are left.
+    /// nothing about the rows that are left. An older version advances the position without this mark, so the mark counts
+    /// only with the position's own nonce.
     pub in_one_part: bool,
 }
 
@@ -134,7 +136,7 @@ impl Position {
                 .zip(segments)
                 .filter(|_| row.text(a::ROUND_NONCE) == Some(nonce))
                 .map(|(since, segments)| round(since, segments)),
-            in_one_part: row.number(a::PARTS) == Some(1),
+            in_one_part: row.text(a::IN_ONE_PART) == Some(nonce),
         })
     }
 }
@@ -165,7 +167,10 @@ impl AdvancePosition<'_> {
             },
             Change::set(a::DUE, turn.due.as_millis()),
             Change::set(a::NONCE, nonce.as_str()),
-            if *in_one_part { Change::set(a::PARTS, 1_u32) } else { Change::remove(a::PARTS) },
+            match in_one_part {
+                true => Change::set(a::IN_ONE_PART, nonce.as_str()),
+                false => Change::remove(a::IN_ONE_PART),
+            },
         ];
         match round {
             Some(round) => changes.extend([
@@ -284,7 +289,8 @@ mod tests {
             _ => row,
         });
         let of_older = row.clone().with(a::NONCE, Nonce::from_parts(TICK, 2).as_str());
-        assert_eq!(Position::parse(&of_older).unwrap().round, None, "an older version advanced it");
+        let of_older = Position::parse(&of_older).unwrap();
+        assert_eq!((of_older.round, of_older.in_one_part), (None, false), "an older version advanced it");
         assert_eq!(Position::parse(&row), Ok(position));
         let newer = row.with(a::VERSION, FORMAT + 1);
         assert_eq!(Position::parse(&newer), Err(CorruptRow::Newer(u64::from(FORMAT) + 1)));

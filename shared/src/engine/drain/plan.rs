@@ -351,24 +351,22 @@ impl Drain {
             {
                 times = times.applied(family, time);
             }
-            let receipt = match head.and_then(|head| self.before(head)) {
-                // A rewound delivery that was not applied does not start, and keeps its attempts and time.
-                Some(before) if before.settlement == settlement && !is_applied => {
-                    Receipt { token: request.token, ..before.clone() }
-                }
-                _ => {
-                    // The handler did not get the superseded deliveries of a group.
-                    let is_started = settlement == request.settlement;
-                    Receipt {
-                        sequence: Sequence(first.0 + at as u64),
-                        identity: head.map(Delivery::identity_hash),
-                        settlement,
-                        token: request.token,
-                        attempts: if is_started { request.attempts } else { 0 },
-                        settled_at: request.at,
-                        took: request.took.filter(|_| is_started),
-                    }
-                }
+            // The handler did not get the superseded deliveries of a group.
+            let is_started = settlement == request.settlement;
+            let attempts = match head.and_then(|head| self.before(head)) {
+                // A rewound delivery that was not applied does not start.
+                Some(before) if before.settlement == settlement && !is_applied => before.attempts,
+                _ if is_started => request.attempts,
+                _ => 0,
+            };
+            let receipt = Receipt {
+                sequence: Sequence(first.0 + at as u64),
+                identity: head.map(Delivery::identity_hash),
+                settlement,
+                token: request.token,
+                attempts,
+                settled_at: request.at,
+                took: request.took.filter(|_| is_started),
             };
             recent = recent.with(receipt, self.memory.retention);
             newest = head;
