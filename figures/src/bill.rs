@@ -30,7 +30,12 @@ const COMPRESSION: f64 = 0.25;
 const ROW_KB: f64 = 0.35;
 /// The size of a receipt in its order's row, in KB.
 const RECEIPT_KB: f64 = 0.022;
-const ENTITY_KB: f64 = 0.3;
+/// The size of an order's row without receipts, in KB.
+const ENTITY_KB: f64 = 0.17;
+/// What DynamoDB adds to the size of each stored item, in KB: <https://aws.amazon.com/dynamodb/pricing/on-demand/>
+const ITEM_OVERHEAD_KB: f64 = 0.1;
+/// The most receipts in an order's row.
+const ROW_RECEIPTS: f64 = 20.0;
 /// The time of ingest for one delivery, in ms. Ingest waits for the store twice.
 pub(crate) const INGEST_MS: f64 = 15.0;
 /// The time of a worker for one burst, in ms, without the handlers and their starts.
@@ -121,12 +126,18 @@ impl Load {
 
     pub(crate) fn table_gb(&self) -> f64 {
         let rows = self.per_day * RETENTION_DAYS;
-        (rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB) / 1e6
+        let items = rows * (self.row_kb() + RECEIPT_KB) + self.orders() * ENTITY_KB;
+        (items + (rows + self.orders()) * ITEM_OVERHEAD_KB) / 1e6
     }
 
     /// Returns the number of orders that the tables hold.
     pub(crate) fn orders(&self) -> f64 {
         self.per_day * RETENTION_DAYS / (self.burst * self.bursts_per_order)
+    }
+
+    /// Returns the size of an order's row, in KB.
+    fn entity_kb(&self) -> f64 {
+        ENTITY_KB + RECEIPT_KB * (self.burst * self.bursts_per_order).min(ROW_RECEIPTS)
     }
 
     /// Returns the time of a worker for one burst, in ms.

@@ -473,3 +473,17 @@ async fn backlog_takes_one_round_trip_per_delivery() {
     assert_eq!(world.env.monotonic() - before, 2 * LATENCY + K * (HANDLER + LATENCY));
     assert_eq!(world.applied().len(), K as usize);
 }
+
+#[tokio::test(start_paused = true)]
+async fn row_of_settled_order_has_the_billed_size() {
+    let order = "shopify/order/450789469";
+    for deliveries in [1, 5, 20] {
+        let world = TestWorld::with(order, 0..deliveries).await;
+        world.work(&[world.drainer(Done)]).await;
+        assert!(world.state(order).await.is_empty());
+        let row = world.table.get(&entity_row(&key(order))).await.expect("memory answers").expect("a row");
+        let billed = 170 + 22 * deliveries;
+        let size = row.size();
+        assert!(size.abs_diff(billed) <= 40, "{size} bytes with {deliveries} receipts, {billed} in the bill");
+    }
+}

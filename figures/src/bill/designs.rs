@@ -3,7 +3,7 @@
 use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
 
 use super::{
-    BilledDocument, DAYS, ENTITY_KB, INGEST_MS, Load, MINUTES,
+    BilledDocument, DAYS, INGEST_MS, Load, MINUTES,
     items::{Bill, BillItem, function},
     observation::{
         DASHBOARD_HOURS, LOG_BYTES, SWEEP_LOG_BYTES, alarmed_metrics, dashboard_queries, lambda_log_bytes, metrics,
@@ -71,7 +71,7 @@ impl Load {
             self.deliveries() * budget::append_writes(self.row_units()) as f64 + self.bursts() * self.drain_units();
         let reads = self.bursts() * budget::drain_reads(page_units, 0) as f64;
         let swept = (self.orders() * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
-        let sweep_reads = swept * ENTITY_KB / 4.0 / 2.0;
+        let sweep_reads = swept * self.entity_kb() / 4.0 / 2.0;
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
         let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
         let gb = self.table_gb();
