@@ -32,7 +32,8 @@ const ROW_KB: f64 = 0.35;
 const RECEIPT_KB: f64 = 0.022;
 /// The size of an order's row without receipts, in KB.
 const ENTITY_KB: f64 = 0.17;
-/// What DynamoDB adds to the size of each stored item, in KB: <https://aws.amazon.com/dynamodb/pricing/on-demand/>
+/// The size that DynamoDB adds to each item when it bills storage, in KB (read on 2026-11-29):
+/// <https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/CapacityUnitCalculations.html>
 const ITEM_OVERHEAD_KB: f64 = 0.1;
 /// The most receipts in an order's row.
 const ROW_RECEIPTS: f64 = 20.0;

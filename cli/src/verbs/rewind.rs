@@ -33,8 +33,8 @@ pub static REWIND: Verb = Verb {
         "Run applied deliveries again, in order, before all waiting deliveries",
         "Runs the order's applied deliveries again, from SEQUENCE on, in order, before all waiting \
          deliveries. Use it after you fixed a handler, or lost its data. Their effects happen again. Parked, \
-         superseded and repeated deliveries do not run again, and keep their outcome. A running handler finishes first. A receiver \
-         sees another `webhook-id`; a handler finds the earlier run in `Delivery::run_before`.",
+         superseded and repeated deliveries do not run again, and keep their outcome. A running handler \
+         finishes first. A receiver sees another `webhook-id`; a handler finds the earlier run in `Delivery::run_before`.",
     )),
     is_final: false,
     asks_for_one: false,

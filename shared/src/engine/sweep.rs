@@ -201,7 +201,7 @@ impl<'a> Sweep<'a> {
         self.round = seen.as_ref().and_then(|seen| seen.round);
         if seen.as_ref().is_some_and(|seen| seen.in_one_part != self.sweeper.in_one_part) {
             // The position is of another division of the table, so it does not say which rows are left.
-            turn = SweepTurn::first_of_pass(tick);
+            turn = if self.sweeper.in_one_part { SweepTurn::first(tick) } else { SweepTurn::first_of_pass(tick) };
             self.break_round();
         }
         if !turn.is_due(tick) {

@@ -57,5 +57,6 @@ async fn sweep_with_another_division_visits_all_rows() {
     let Swept { seen, segments, .. } = by_segments(u64::MAX).minute(12).await;
     assert_eq!((seen, segments), (601, 60));
     assert_eq!(in_one_part().minute(13).await.seen, 601);
+    assert_eq!(in_one_part().minute(14).await.seen, 0, "once an hour");
     assert_eq!(woken.count().0, 600);
 }

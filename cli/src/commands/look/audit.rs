@@ -11,7 +11,7 @@ use serializer::say;
 use webhook_serializer::{
     engine::store::StoreError,
     operator::OperatorError,
-    protocol::{entity::EntityKey, history::History},
+    protocol::{entity::EntityKey, format::CorruptRow, history::History},
 };
 
 use crate::commands::{
@@ -79,11 +79,12 @@ impl Audit {
     }
 }
 
-/// Names the order in an error, and the next command if a row is at fault.
+/// Names the order in an error, and the next command if another version wrote the row.
 fn unreadable(order: &EntityKey, error: OperatorError, deployment: &Deployment) -> Error {
-    let is_corrupt = matches!(error, OperatorError::Store(StoreError::Corrupt(_)));
+    let is_foreign =
+        matches!(error, OperatorError::Store(StoreError::Corrupt(CorruptRow::Newer(_) | CorruptRow::Older(_))));
     let doctor = deployment.line("doctor", &[]);
-    let next = if is_corrupt { format!("; `{doctor}` counts the rows of other versions") } else { String::new() };
+    let next = if is_foreign { format!("; `{doctor}` counts the rows of other versions") } else { String::new() };
     Error::new(error).context(format!("{order} cannot be read, so the audit ends{next}"))
 }
 

@@ -111,9 +111,9 @@ pub struct Position {
     pub nonce: Nonce,
     /// `None` until a sweep of this version has finished a segment.
     pub round: Option<Round>,
-    /// Set if the sweep scans the whole table in the turn of the first segment. A position of the other kind says
-    /// nothing about the rows that are left. An older version advances the position without this mark, so the mark counts
-    /// only with the position's own nonce.
+    /// Set if the sweep scans the whole table in the turn of the first segment. A position of the other division does
+    /// not say which rows are left. An older version leaves the stored mark when it advances the position, so the mark
+    /// counts only with the position's own nonce.
     pub in_one_part: bool,
 }
 
