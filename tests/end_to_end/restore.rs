@@ -242,6 +242,9 @@ async fn restore_reports_rewound_deliveries_as_applied() {
     let (is_whole, told) = restore(&world.operator(), world.env.now()).await.expect("it answers");
     let Restored::Raised(told) = &told["test/a"] else { panic!("{told:?}") };
     assert_eq!((is_whole, told.applied_before, told.parked), (true, 2, 1));
+    let receipts = world.operator().receipts(&entity("test/a")).await.expect("it answers");
+    let attempts: Vec<_> = receipts.iter().map(|receipt| (receipt.settlement, receipt.attempts)).collect();
+    assert_eq!(attempts[..2], [(Settlement::Applied, 1); 2], "as the receipts said");
     assert_eq!(world.applied(), ["1", "2"]);
 }
 

@@ -353,12 +353,10 @@ impl Drain {
             }
             // The handler did not get the superseded deliveries of a group.
             let is_started = settlement == request.settlement;
-            let attempts = match head.and_then(|head| self.before(head)) {
-                // A rewound delivery that was not applied does not start.
-                Some(before) if before.settlement == settlement && !is_applied => before.attempts,
-                _ if is_started => request.attempts,
-                _ => 0,
-            };
+            let attempts = if is_started { request.attempts } else { 0 };
+            // A rewound delivery that is settled again without a start keeps its attempts.
+            let before = head.and_then(|head| self.before(head)).filter(|before| before.settlement == settlement);
+            let attempts = before.filter(|_| attempts == 0).map_or(attempts, |before| before.attempts);
             let receipt = Receipt {
                 sequence: Sequence(first.0 + at as u64),
                 identity: head.map(Delivery::identity_hash),
