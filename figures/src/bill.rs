@@ -100,6 +100,11 @@ fn at_least_one(text: &str) -> Result<f64, String> {
     positive(text).ok().filter(|number| *number >= 1.0).ok_or_else(|| "give a number of at least 1".into())
 }
 
+/// Returns the size that the bill assumes for the row of a settled order with this many receipts, in KB.
+pub fn entity_kb(receipts: f64) -> f64 {
+    ENTITY_KB + RECEIPT_KB * receipts.min(ROW_RECEIPTS)
+}
+
 impl Load {
     /// Returns a load of `per_second` deliveries of 4 KB, from two sources, with one delivery
     /// in each handler start.
@@ -138,7 +143,7 @@ impl Load {
 
     /// Returns the size of an order's row, in KB.
     fn entity_kb(&self) -> f64 {
-        ENTITY_KB + RECEIPT_KB * (self.burst * self.bursts_per_order).min(ROW_RECEIPTS)
+        entity_kb(self.burst * self.bursts_per_order)
     }
 
     /// Returns the time of a worker for one burst, in ms.

@@ -20,7 +20,7 @@ use crate::{
     traces,
 };
 
-/// Runs a function's future. It is in a box, because its hundred kilobytes would be copied with each move.
+/// Runs a function's future. It is large, and in a box because each move would copy it.
 fn start(function: Pin<Box<dyn Future<Output = Result<(), Error>> + '_>>) -> Result<(), Error> {
     telemetry::init_log();
     // A small function's share of a processor keeps no second thread busy.

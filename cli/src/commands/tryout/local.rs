@@ -41,7 +41,7 @@ use tracing::Level;
 use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 use webhook_serializer::{
     aws::{Account, Parts},
-    config::{Environment, FileDocument},
+    config::{Environment, FileDocument, Variables},
     engine::{append::Inbox, drain::DrainSettings, store::Store},
     functions::worker::check_handlers,
     handlers::{Handlers, fan_out::FanOut, forward::Forward, invoke::Invoke, log::Log},
@@ -417,7 +417,7 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let url = format!("http://{}", deployment.webhooks);
     let option = local_option(&url);
     let name = format!("the local run at {url}");
-    let by = std::env::var("USER").ok().filter(|user| !user.is_empty()).unwrap_or_else(|| "operator".to_owned());
+    let by = Environment.value("USER").unwrap_or_else(|| "operator".to_owned());
     let env = Env::system();
     let is_local = true;
     let refreshes = None;
