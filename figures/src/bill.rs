@@ -16,6 +16,7 @@ mod wake_ups;
 use webhook_serializer::protocol::budget;
 
 use crate::scaling::limit;
+pub(crate) use designs::sweep_hours;
 pub use observation::alarmed_metrics;
 use observation::lambda_log_bytes;
 use wake_ups::WakeUps;

@@ -1,10 +1,9 @@
 //! Finds the documented AWS limits that a given rate of webhooks would reach.
 
 use serde_json::json;
-use webhook_serializer::config::SWEEP_ROWS;
 
 use crate::{
-    bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START},
+    bill::{INGEST_MS, Load, RETENTION_DAYS, WORKER_MS_PER_START, sweep_hours},
     peak::{PeakOutcome, PeakStack, simulate},
     sheet::{FiguresReport, Sheet, SheetCell},
 };
@@ -60,10 +59,6 @@ pub(crate) fn workers(rate: f64, orders: f64) -> f64 {
 /// Returns the seconds until the event source runs `workers` workers.
 fn seconds_to_add(workers: f64) -> f64 {
     (workers - limit::FIRST_POLLERS).max(0.0) / limit::POLLERS_A_SECOND
-}
-
-fn sweep_hours(rate: f64) -> f64 {
-    (load(rate).orders() / SWEEP_ROWS as f64 / 60.0).max(1.0)
 }
 
 /// Returns how many deliveries of one order are handled a second, in groups of `group` that
@@ -134,7 +129,7 @@ fn by_rate() -> Sheet {
         &|rate| workers(rate, 1.0).min(limit::POLLERS) * limit::BATCH,
         Some(limit::IN_FLIGHT),
     );
-    row("hours of a sweep's round", &sweep_hours, Some(1.0));
+    row("hours of a sweep's round", &|rate| sweep_hours(load(rate).orders()), Some(3.0));
     row("rows that expire a second", &|rate| rate * (1.0 + 1.0 / BURST), None);
     row("GB stored", &|rate| load(rate).table_gb(), None);
     row("dollars a month", &|rate| load(rate).dollars(), None);
@@ -249,9 +244,9 @@ mod tests {
     }
 
     #[test]
-    fn sweep_takes_one_hour_per_six_million_orders() {
-        assert_eq!(sweep_hours(1.0), 1.0);
-        assert!((sweep_hours(100.0) - 8.64).abs() < 1e-9);
+    fn sweep_takes_up_to_three_hours_until_eighteen_million_orders() {
+        assert_eq!([6e4, 1e5, 1.8e7].map(sweep_hours), [1.0, 2.0, 3.0]);
+        assert_eq!(sweep_hours(6e7), 10.0);
     }
 
     #[test]

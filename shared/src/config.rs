@@ -218,7 +218,7 @@ pub fn scheduler_time(variables: &impl Variables) -> Result<Duration, InvalidCon
 }
 
 /// The maximum number of orders' rows that the sweep reads in one minute, to bound its cost. The sweep of
-/// a table with more than 60 times as many rows takes longer than an hour.
+/// a table with more than 180 times as many rows takes longer than three hours.
 pub const SWEEP_ROWS: u64 = 100_000;
 
 /// Returns the shortest function timeout in which a drain can put a tombstone at a sequence that was claimed and never

@@ -111,7 +111,7 @@ pub enum OperatorError {
     #[error("{0}; nothing was changed, try again")]
     NobodyToWake(QueueError),
     /// The change was made, but the wake-up could not be sent. The sweep finds the entity later.
-    #[error("the operation is done, but {0}; the sweep finds the order within the hour")]
+    #[error("the operation is done, but {0}; the sweep finds the order within three hours")]
     Queue(#[from] QueueError),
 }
 

@@ -122,6 +122,7 @@ const INTERESTING: &[&str] = &[
     "an exclusive holder fails",
     "an exclusive lease is granted",
     "an inbox row is purged",
+    "an owed wake-up is sent",
     "answered 2xx without a wake-up",
     "blocked",
     "finds its lease lost",

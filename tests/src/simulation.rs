@@ -120,6 +120,11 @@ async fn rounds(world: &Arc<SimulatedWorld>) -> Vec<String> {
             mistakes.push("it never comes to rest".into());
         }
         mistakes.extend(audit::stuck_deliveries(world));
+        world.trace(TraceEvent::Phase { text: "peace, with owed wake-ups" });
+        let owed = audit::owed_orders(world);
+        workload::send_owed(world, 97).await;
+        quiet(world).await;
+        mistakes.extend(audit::waiting_of(world, &owed));
         world.trace(TraceEvent::Phase { text: "peace, with the sweep" });
         for wait in [360, 360, 600, 7_200, 90_000] {
             pause(seconds(wait)).await;

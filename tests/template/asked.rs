@@ -13,7 +13,9 @@ use webhook_serializer::{
     protocol::{
         entity::EntityKey,
         inbox::Claim,
+        keys::WatchReason,
         lease::{Acquire, Acquired, MarkHandOver},
+        maintain::Watch,
         state::{HolderInfo, LeaseKind},
     },
     sources::{LiveSources, Sources},
@@ -90,9 +92,15 @@ pub async fn asked() -> AskedByFunctions {
     world.append("test/order/2", "3").await;
     world.messages.clear();
     world.env.sleep(world.settings.retention * 2 / 3).await;
+    let nonce = world.env.nonce();
+    let entity = EntityKey::parse("test/order/3").unwrap();
+    let owed = Watch { reason: WatchReason::Owed, entity: &entity, nonce: &nonce, purge_at: world.env.now() };
+    world.store().run(&owed, PATIENCE).await.unwrap();
     acting_as(&mut world, &scheduler);
     let swept = world.sweeper().sweep_all().await.unwrap();
     assert_eq!((swept.woken, swept.kept), (1, 1));
+    let (swept, ended) = world.sweeper().go_on(world.env.now(), Duration::MAX).await;
+    assert_eq!((swept.owed, ended), (1, Ok(())));
     // The job crashed once, so that a later invocation takes it over, commits and records the tick.
     let store = world.store();
     let first = world.env.now().as_millis() / 60_000 * 60;

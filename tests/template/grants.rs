@@ -13,7 +13,10 @@ use tests::{
 };
 use webhook_serializer::{
     engine::queue::{Depth, Message, Queue, QueueError, Visibility},
-    protocol::table::{Action, Table, TableError, TableName, Write},
+    protocol::{
+        keys::WATCHED,
+        table::{Action, Table, TableError, TableName, Write},
+    },
 };
 
 /// Actions, each with the resource that it is for.
@@ -71,7 +74,9 @@ impl RequestedGrants {
             // Handlers in other languages write only tables of their own.
             Action::Native(_) => return,
         };
-        self.note_table(action, &write.key.table, "");
+        let is_watch = write.key.partition.1 == WATCHED.into();
+        let part = if is_watch && write.action == Action::Delete { "=watched" } else { "" };
+        self.note_table(action, &write.key.table, part);
     }
 }
 

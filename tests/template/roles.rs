@@ -134,6 +134,11 @@ fn wanted(deployed: &DeployedTemplate, function: &str, asked: &Grants) -> BTreeS
         wanted.insert((action.to_owned(), resource.to_owned(), condition.to_string()));
     };
     for (action, resource) in asked {
+        if let Some((table, partition)) = resource.split_once('=') {
+            let condition = json!({ "ForAllValues:StringEquals": { "dynamodb:LeadingKeys": [partition] } });
+            grant(action, &arn(table), &condition);
+            continue;
+        }
         let (table, part) =
             resource.split_once('/').map_or((&**resource, String::new()), |(table, part)| (table, format!("/{part}")));
         grant(action, &(arn(table) + &part), &Value::Null);

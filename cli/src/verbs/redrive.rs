@@ -125,7 +125,7 @@ fn redrive(order: &EntityKey, sequence: Sequence, redriven: &Redriven) -> Report
         }
         Err(OperatorError::Queue(_)) => (
             Effect::Done,
-            format!("{what} was appended again, but no wake-up could be sent; the sweep finds it within the hour"),
+            format!("{what} was appended again, but no wake-up could be sent; the sweep tries again each minute"),
             json!("back, unannounced"),
         ),
         Err(error @ OperatorError::NotParked) => (Effect::Nothing, format!("{what}: {error}"), json!("not parked")),

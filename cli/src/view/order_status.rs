@@ -286,7 +286,7 @@ impl OrderStatus {
             Some(held) if !is_stopped => {
                 let ago = duration(now.since(held.expires_at));
                 self.explain(format!(
-                    "Its holder ({by}) died or froze: the lease expired {ago} ago. The next wake-up lets a worker take it over; the sweep sends one within the hour."
+                    "Its holder ({by}) died or froze: the lease expired {ago} ago. The next wake-up lets a worker take it over; the sweep sends one within three hours."
                 ));
                 self.next.push(NextCommand::waking("resume", "wakes a worker now"));
             }

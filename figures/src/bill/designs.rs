@@ -1,6 +1,13 @@
 //! The bill of this project, and those of other designs for the same load.
 
-use webhook_serializer::{config::SWEEP_ROWS, protocol::budget, sources::REFRESH};
+use webhook_serializer::{
+    config::SWEEP_ROWS,
+    protocol::{
+        budget,
+        maintain::{SEGMENTS, pace},
+    },
+    sources::REFRESH,
+};
 
 use super::{
     BilledDocument, DAYS, INGEST_MS, Load, MINUTES,
@@ -70,7 +77,7 @@ impl Load {
         let writes =
             self.deliveries() * budget::append_writes(self.row_units()) as f64 + self.bursts() * self.drain_units();
         let reads = self.bursts() * budget::drain_reads(page_units, 0) as f64;
-        let swept = (self.orders() * 24.0 * DAYS).min(SWEEP_ROWS as f64 * MINUTES);
+        let swept = self.orders() * 24.0 * DAYS / sweep_hours(self.orders());
         let sweep_reads = swept * self.entity_kb() / 4.0 / 2.0;
         let tick_writes = (budget::TICK_WRITES + budget::SWEEP_WRITES) as f64;
         let tick_reads = (budget::JOB_MINUTE_READS + budget::SWEEP_READS) as f64;
@@ -139,6 +146,12 @@ impl Load {
         items.extend(self.sources_read(&[(self.deliveries(), ingest_ms), (batches, batch_ms)]));
         Bill::new(design, items)
     }
+}
+
+/// Returns the hours of a pass of the sweep over `orders` orders.
+pub(crate) fn sweep_hours(orders: f64) -> f64 {
+    let by_pace = pace((orders / f64::from(SEGMENTS)) as u64) * SEGMENTS;
+    (by_pace.as_secs_f64() / 3600.0).max(orders / SWEEP_ROWS as f64 / 60.0)
 }
 
 /// Returns the instances of a function that run at once, on average, but at least one.

@@ -83,8 +83,8 @@ pub const TICK_WRITES: u64 = 2;
 /// position is stored once.
 pub const SWEEP_WRITES: u64 = 1;
 
-/// Additional read units of a tick of the sweep: the sweep's position is read once.
-pub const SWEEP_READS: u64 = 1;
+/// Additional read units of a tick of the sweep: the sweep's position and the watched orders are each read once.
+pub const SWEEP_READS: u64 = 2;
 
 /// Additional read units of a tick of the job of alerts while nothing is in trouble: the job's record is read once, and
 /// a page of each of the three indexes, which costs half a unit.

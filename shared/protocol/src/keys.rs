@@ -150,6 +150,50 @@ pub fn sweep_position_range() -> Range {
     range(SWEEP, "position".to_owned(), "position".to_owned(), 1)
 }
 
+/// The partition of the orders that each tick of the sweep looks at. No entity has this key, because each entity key
+/// contains a slash. The scheduler's role may delete only rows of this partition, so its name is one that a policy can
+/// contain.
+pub const WATCHED: &str = "watched";
+
+/// The sort key prefix of the orders whose wake-up could not be sent.
+const OWED: &str = "owed#";
+/// The sort key prefix of the orders that have waited long. It sorts before [`OWED`], so these are read first.
+const LONG: &str = "long#";
+
+/// The reason why each tick of the sweep looks at an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchReason {
+    /// The wake-up of a stored delivery could not be sent.
+    Owed,
+    /// Deliveries have waited for long.
+    Long,
+}
+
+impl WatchReason {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Owed => OWED,
+            Self::Long => LONG,
+        }
+    }
+}
+
+pub fn watched_row(reason: WatchReason, entity: &EntityKey) -> Key {
+    inbox_row(WATCHED.to_owned(), format!("{}{entity}", reason.prefix()))
+}
+
+pub fn watched_range(limit: u32) -> Range {
+    range(WATCHED, "!".to_owned(), "~".to_owned(), limit)
+}
+
+/// Returns what a row of [`watched_range`] names: the reason, and the text of the entity's key.
+pub(crate) fn watched(row: &Row) -> Option<(WatchReason, &str)> {
+    let item = row.text(a::ITEM)?;
+    [WatchReason::Owed, WatchReason::Long]
+        .into_iter()
+        .find_map(|reason| item.strip_prefix(reason.prefix()).map(|entity| (reason, entity)))
+}
+
 /// The partition of the restore's record. No entity has this key, because no entity key contains
 /// the control character U+001F.
 const RESTORE: &str = "cron\u{1f}restore";

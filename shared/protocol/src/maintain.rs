@@ -1,5 +1,5 @@
 //! Maintenance operations on the tables: holds, the operations log, erasure, retention, the sweep's
-//! position, the list of jobs, and restores.
+//! position, the orders that it watches, the list of jobs, and restores.
 
 mod act;
 mod erase;
@@ -10,6 +10,7 @@ mod parked;
 mod position;
 mod restore;
 mod retention;
+mod watch;
 
 pub use act::*;
 pub use erase::*;
@@ -20,6 +21,7 @@ pub use parked::*;
 pub use position::*;
 pub use restore::*;
 pub use retention::*;
+pub use watch::*;
 
 #[cfg(test)]
 mod tests {
@@ -34,7 +36,7 @@ mod tests {
         format::attribute as a,
         hold::Hold,
         inbox::{Claim, Void},
-        keys::{action_row, delivery_row, entity_row, part_row},
+        keys::{WatchReason, action_row, delivery_row, entity_row, part_row, watched_row},
         memory::MemoryTable,
         operation::Operation,
         state::EntityState,
@@ -109,12 +111,21 @@ mod tests {
         let turn = SweepTurn::first(NOW);
         let first = Position { turn: turn.clone(), nonce: nonce(1), round: None, in_one_part: false };
         assert!(matches!(twice(&table, &AdvancePosition { seen: None, to: &first }), Written::Refused(_)));
-        let next = Position { turn: turn.finished(NOW), nonce: nonce(2), round: None, in_one_part: false };
+        let next = Position { turn: turn.finished(NOW, TURN), nonce: nonce(2), round: None, in_one_part: false };
         assert!(matches!(twice(&table, &AdvancePosition { seen: Some(&first), to: &next }), Written::Refused(_)));
         let other = Position { turn, nonce: nonce(3), round: None, in_one_part: false };
         assert_eq!(done(&table, &AdvancePosition { seen: Some(&first), to: &other }).0, PositionAdvanced::Elsewhere);
 
         twice(&table, &ListJob { job: "report" });
+
+        let watch = Watch { reason: WatchReason::Owed, entity: &entity, nonce: &nonce(1), purge_at: NOW };
+        twice(&table, &watch);
+        let row = || read(&table, &watched_row(WatchReason::Owed, &entity)).unwrap();
+        let watched = Watched::parse(&row()).unwrap();
+        assert_eq!((watched.reason, &watched.entity), (WatchReason::Owed, &entity));
+        twice(&table, &Watch { nonce: &nonce(2), ..watch });
+        assert_eq!(done(&table, &watched.end).0, Removed::Another, "a later wake-up is owed, too");
+        twice(&table, &Watched::parse(&row()).unwrap().end);
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::{
         delivery::{Envelope, Incoming, LARGEST_BODY, StoredBody},
         entity::{EntityKey, FencingToken, Sequence},
         inbox::{Claim, Put, PutOutcome, owes_wake_up},
+        keys::WatchReason,
+        maintain::Watch,
         receipt::Recent,
         state::EntityState,
     },
@@ -37,6 +39,10 @@ pub const DEADLINE: Duration = Duration::from_millis(2200);
 const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
+
+/// The part of an append's time that is reserved for noting a wake-up that could not be sent, beside
+/// [`SHORTEST_WAKE_UP`].
+const NOTING_OWED: Duration = Duration::from_millis(150);
 
 /// The part of an append's time that is reserved for deferring the delivery to the queue.
 ///
@@ -60,8 +66,8 @@ pub struct Inbox {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
     pub sequence: Sequence,
-    /// The reason why the delivery's wake-up could not be sent, if sending failed. The sweep then
-    /// finds the delivery later.
+    /// The reason why the delivery's wake-up could not be sent, if sending failed. A later tick of the sweep then
+    /// sends it.
     pub wake_up_failed: Option<QueueError>,
 }
 
@@ -291,7 +297,8 @@ impl Inbox {
             return Err(AppendError::IsAJob);
         }
         let env = self.store.env();
-        let give_up = env.monotonic() + time.saturating_sub(SHORTEST_WAKE_UP).min(DEADLINE);
+        let answer_by = env.monotonic() + time.min(ANSWERED);
+        let give_up = answer_by.saturating_sub(SHORTEST_WAKE_UP);
         let patience = || give_up.saturating_sub(env.monotonic());
         let nonce = env.nonce();
         let envelope = Envelope::with_body(incoming, stored, &nonce, env.now() + self.retention);
@@ -317,9 +324,13 @@ impl Inbox {
             let wake_up = appending.claimed(&place.state, claimed.doubtful, env.now());
             let delay = Appending::delay(linger, &place.state);
             let put = Put { envelope: &envelope, sequence: place.sequence };
-            let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, delay, patience()));
+            let waking = patience().saturating_sub(NOTING_OWED);
+            let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, delay, waking));
             match stored? {
                 PutOutcome::Stored => {
+                    if woken.is_err() {
+                        self.watch_owed(&incoming.entity, answer_by.saturating_sub(env.monotonic())).await;
+                    }
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };
                     let is_wake_up_lost = appended.wake_up_failed.is_some();
                     let sequence = place.sequence;
@@ -349,6 +360,17 @@ impl Inbox {
     pub async fn newest_event_time(&self, entity: &EntityKey, family: &str) -> Result<Option<Timestamp>, StoreError> {
         let state = self.store.entity(entity, DEADLINE).await?;
         Ok(state.and_then(|state| state.newest_event_time.of(family)))
+    }
+
+    /// Lets the next tick of the sweep send a wake-up that could not be sent. If that fails, too, only a
+    /// pass of the sweep is sure to find the entity.
+    async fn watch_owed(&self, entity: &EntityKey, patience: Duration) {
+        let env = self.store.env();
+        let purge_at = env.now() + self.retention;
+        let owed = Watch { reason: WatchReason::Owed, entity, nonce: &env.nonce(), purge_at };
+        if let Err(error) = self.store.run(&owed, patience).await {
+            tracing::warn!(%error, %entity, "an owed wake-up could not be noted");
+        }
     }
 
     async fn wake(&self, wake_up: Option<WakeUp>, delay: Duration, patience: Duration) -> Result<(), QueueError> {

@@ -1,14 +1,16 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
 //! The sweep also extends the retention of deliveries that have waited long, and mends rows of an older version. It
-//! divides the table into [`SEGMENTS`] segments and scans one a minute, so that a pass takes an hour, or longer if a
-//! sweep reaches its limit of time or rows. Then the sweep stores its position, and the next sweep continues there. A
-//! row may be swept twice, for example after a crash.
+//! divides the table into [`SEGMENTS`] segments and scans one each one to three minutes, so that a pass takes one to
+//! three hours, or longer if a sweep reaches its limit of time or rows. Then the sweep stores its position, and the next
+//! sweep continues there. A row may be swept twice, for example after a crash.
 
 mod keep;
 mod mend;
+mod watch;
 
 pub use mend::mend_all;
+use watch::LongWait;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +24,7 @@ use crate::{
         format::attribute as a,
         keys::sweep_position_range,
         lease::yields_until,
-        maintain::{AdvancePosition, Position, PositionAdvanced, Round, SEGMENTS, SweepTurn},
+        maintain::{AdvancePosition, Position, PositionAdvanced, Remove, Round, SEGMENTS, SweepTurn, TURN},
         state::{EntityState, LONGEST_LEASE, LeaseKind},
         table::{Key, Row, Scanned, Segment, TableName, Value},
     },
@@ -94,13 +96,20 @@ impl From<QueueError> for SweepStop {
 /// Returns whether deliveries may be waiting without a wake-up, or an orphaned lease keeps the row
 /// from being purged.
 ///
-/// Clock skew causes at most a superfluous wake-up or an hour's delay.
+/// Clock skew causes at most a superfluous wake-up or a pass's delay.
 pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     let held = state.held.as_ref().is_some_and(|held| held.runs(now));
     let waits = [state.retry_at, yields_until(state, now)].into_iter().flatten().any(|until| until > now);
     let claimed = state.last_claim.as_ref().and_then(crate::time::Nonce::drawn_at);
     let fresh = claimed.is_some_and(|at| now.since(at) < GRACE && at <= now + GRACE);
     !((state.is_empty() && !is_orphaned(state, now)) || state.is_stopped() || held || waits || fresh)
+}
+
+/// Returns the time for which the oldest delivery has waited for a worker. It is zero if none waits, or if all wait
+/// for an operator.
+fn waited(state: &EntityState, now: Timestamp) -> Duration {
+    let waits = !state.is_empty() && !state.is_stopped();
+    state.pending_since.filter(|_| waits).map(|since| now.since(since)).unwrap_or_default()
 }
 
 /// Returns whether an expired lease is orphaned, so that a worker must take it over and release it.
@@ -152,8 +161,10 @@ impl Sweeper {
     /// The returned counts are valid even if the sweep failed.
     pub async fn go_on(&self, tick: Timestamp, until: Duration) -> (Swept, Result<(), SweepError>) {
         let mut sweep = Sweep { until, begun: false, ..Sweep::of(self) };
-        let ended = sweep.take_turns(tick).await;
-        (sweep.swept, ended)
+        let looked = sweep.look_at_watched().await;
+        let swept = sweep.take_turns(tick).await;
+        let watched = sweep.watch_longest().await;
+        (sweep.swept, looked.and(swept).and(watched))
     }
 
     pub async fn sweep_all(&self) -> Result<Swept, SweepError> {
@@ -187,12 +198,28 @@ struct Sweep<'a> {
     begun: bool,
     /// The segments whose rows are mended.
     round: Option<Round>,
+    /// The number of rows of the segment that this tick has visited.
+    rows: u64,
+    /// The orders that have waited long: watched ones, and the longest waits of those that this sweep visited.
+    long: Vec<LongWait>,
+    /// Ends the watches of orders that have waited less than the most that are watched.
+    too_many: Vec<Remove>,
     swept: Swept,
 }
 
 impl<'a> Sweep<'a> {
     fn of(sweeper: &'a Sweeper) -> Self {
-        Self { sweeper, until: Duration::MAX, waiting: 0, begun: true, round: None, swept: Swept::default() }
+        Self {
+            sweeper,
+            until: Duration::MAX,
+            waiting: 0,
+            begun: true,
+            round: None,
+            rows: 0,
+            long: Vec::new(),
+            too_many: Vec::new(),
+            swept: Swept::default(),
+        }
     }
 
     async fn take_turns(&mut self, tick: Timestamp) -> Result<(), SweepError> {
@@ -215,8 +242,7 @@ impl<'a> Sweep<'a> {
                 break Ok(());
             }
             let Some(segment) = self.sweeper.segment(&turn) else {
-                turn = turn.finished(tick);
-                self.finish_segment(tick);
+                turn = self.finish_segment(&turn, tick);
                 continue;
             };
             let mut reached = None;
@@ -227,8 +253,7 @@ impl<'a> Sweep<'a> {
             match swept {
                 Ok(Some(after)) => turn.after = text_of(&after.partition.1),
                 Ok(None) => {
-                    turn = turn.finished(tick);
-                    self.finish_segment(tick);
+                    turn = self.finish_segment(&turn, tick);
                     self.swept.segments += 1;
                 }
                 Err(SweepStop::Time) => break Ok(()),
@@ -236,7 +261,7 @@ impl<'a> Sweep<'a> {
                     // The rest of this segment cannot be scanned, so the next sweep begins at the next
                     // segment.
                     tracing::error!(%error, segment = segment.number, "the rest of this segment cannot be swept");
-                    turn = turn.finished(tick);
+                    turn = turn.finished(tick, TURN);
                     self.break_round();
                     break Err(error);
                 }
@@ -314,13 +339,18 @@ impl<'a> Sweep<'a> {
     }
 
     fn is_over(&self) -> bool {
-        self.swept.seen >= self.sweeper.most || self.sweeper.store.env().monotonic() >= self.until
+        self.swept.seen >= self.sweeper.most || self.is_out_of_time()
+    }
+
+    fn is_out_of_time(&self) -> bool {
+        self.sweeper.store.env().monotonic() >= self.until
     }
 
     async fn look(&mut self, row: &Row) -> Result<(), SweepStop> {
         let store = &self.sweeper.store;
         let swept = &mut self.swept;
         swept.seen += 1;
+        self.rows += 1;
         let state = match EntityState::parse(row) {
             Ok(state) => state,
             Err(error) => {
@@ -335,10 +365,10 @@ impl<'a> Sweep<'a> {
         }
         let swept = &mut self.swept;
         let now = store.env().now();
-        if !state.is_empty() && !state.is_stopped() {
-            let waited = state.pending_since.map(|since| now.since(since)).unwrap_or_default();
-            swept.oldest = swept.oldest.max(waited);
-        }
+        let waited = waited(&state, now);
+        swept.oldest = swept.oldest.max(waited);
+        self.note_long_wait(&state.entity, waited);
+        let swept = &mut self.swept;
         if needs_wake_up(&state, now) {
             swept.lagging |= self.waiting + swept.woken > LAGGING;
             if !swept.lagging {

@@ -218,9 +218,11 @@ pub struct Swept {
     pub segments: u64,
     pub seen: u64,
     pub woken: u64,
+    /// The number of wake-ups that could not be sent when they were owed, and were sent now.
+    pub owed: u64,
     /// The number of rows of waiting deliveries whose retention was extended.
     pub kept: u64,
-    /// The number of rows that could not be read, and were left unchanged.
+    /// The number of rows of orders, or of watched orders, that could not be read, and were left unchanged.
     pub unreadable: u64,
     /// The number of readable rows for which no wake-up could be sent, or whose retention could not be
     /// extended.

@@ -169,6 +169,7 @@ impl<'a> LogLine<'a> {
             .number("segments", swept.segments)
             .number("seen", swept.seen)
             .number("woken", swept.woken)
+            .number("owed", swept.owed)
             .number("kept", swept.kept)
             .number("unreadable", swept.unreadable)
             .number("unserved", swept.unserved)

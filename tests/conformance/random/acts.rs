@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use tests::tree::{read, root, sources};
-use webhook_serializer::protocol::table::Key;
+use webhook_serializer::protocol::{keys::WatchReason, maintain::Watch, table::Key};
 
 use super::*;
 
@@ -41,7 +41,7 @@ operations! {
         KeepForever, ExpireAgain, ExtendRetention "extend TTL", AdvancePosition "advance sweep", ListJob,
         RecordAlerts "record alerts",
         BeginRestore "begin restore", EndRestore "end restore", ForceAcquire "take by force",
-        AdvanceNumbers "advance numbers", MendWaits "mend";
+        AdvanceNumbers "advance numbers", MendWaits "mend", Watch "watch";
     append:
         Claim "claim", Put "put", Void "tombstone", Spill "write receipt", SpillPage "write page", Park "park";
     lease:
@@ -65,7 +65,11 @@ impl OperationKind {
     pub fn is_unconditional(self) -> bool {
         matches!(
             self,
-            OperationKind::PutPart | OperationKind::RemovePart | OperationKind::ListJob | OperationKind::LogAction
+            OperationKind::PutPart
+                | OperationKind::RemovePart
+                | OperationKind::ListJob
+                | OperationKind::LogAction
+                | OperationKind::Watch
         )
     }
 }
@@ -170,6 +174,11 @@ impl RandomCase<'_> {
             OperationKind::ListJob => {
                 let job = format!("{}-{}", self.names.case, act.twist % 2);
                 self.run(&ListJob { job: &job }).await?;
+            }
+            OperationKind::Watch => {
+                let reason = if act.twist.is_multiple_of(2) { WatchReason::Owed } else { WatchReason::Long };
+                let nonce = self.nonce();
+                self.run(&Watch { reason, entity: &entity, nonce: &nonce, purge_at: now }).await?;
             }
             OperationKind::BeginRestore | OperationKind::EndRestore => self.restore(act, now).await?,
             OperationKind::ForceAcquire => {

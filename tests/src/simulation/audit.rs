@@ -7,6 +7,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use webhook_serializer::protocol::{
     format::attribute as a,
+    keys::WatchReason,
+    maintain::Watched,
     state::{EntityState, LeaseKind},
     table::{Row, TableName, Value},
 };
@@ -28,6 +30,21 @@ fn states(world: &SimulatedWorld) -> BTreeMap<usize, EntityState> {
     let ours = rows.iter().filter(|row| !is_job(row.text(a::ENTITY).unwrap_or_default()));
     let parsed = ours.map(|row| EntityState::parse(row).expect("our own rows can be read"));
     parsed.map(|state| (entity_number(&state.entity), state)).collect()
+}
+
+/// Returns the orders whose wake-up could not be sent, and was noted as owed.
+pub fn owed_orders(world: &SimulatedWorld) -> Vec<usize> {
+    let rows = world.rows.rows(&TableName::Inbox);
+    let watched = rows.iter().filter_map(|row| Watched::parse(row).ok());
+    watched.filter(|one| one.reason == WatchReason::Owed).map(|one| entity_number(&one.entity)).collect()
+}
+
+/// Lists the orders in `owed` that still wait after their wake-ups were sent.
+pub fn waiting_of(world: &SimulatedWorld, owed: &[usize]) -> Vec<String> {
+    let states = states(world);
+    let waits = |entity: &&usize| states.get(*entity).is_some_and(|state| !state.is_stopped() && !state.is_empty());
+    let named = |entity: &usize| format!("stuck: {} waits although its owed wake-up was sent", label(*entity));
+    owed.iter().filter(waits).map(named).collect()
 }
 
 pub fn is_at_rest(world: &SimulatedWorld) -> bool {

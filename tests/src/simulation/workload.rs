@@ -373,11 +373,29 @@ pub async fn run_outage(world: Arc<SimulatedWorld>, outage: ServiceOutage, begin
     world.mark("something was out for long");
 }
 
+/// Runs the part of a sweep's tick that sends owed wake-ups.
+pub async fn send_owed(world: &Arc<SimulatedWorld>, number: u32) {
+    let busy = world.begin();
+    send_owed_by(&NodeSlot::new(world, number).boot(), world).await;
+    drop(busy);
+}
+
+async fn send_owed_by(node: &Node, world: &SimulatedWorld) {
+    let parts = WorkloadParts::on(node);
+    let sweeper = Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).at_most(0);
+    let until = node.env.monotonic() + seconds(50);
+    let (swept, _) = sweeper.go_on(node.env.now(), until).await;
+    if swept.owed > 0 {
+        world.mark("an owed wake-up is sent");
+    }
+}
+
 pub async fn run_sweep(world: &Arc<SimulatedWorld>, number: u32) {
     let node = NodeSlot::new(world, number).boot();
     let parts = WorkloadParts::on(&node);
     let busy = world.begin();
     let limit = seconds(120);
+    node.env.within(limit, send_owed_by(&node, world)).await;
     if let Some(Ok(swept)) =
         node.env.within(limit, Sweeper::new(parts.store, parts.waker, parts.queue, RETENTION).sweep_all()).await
     {

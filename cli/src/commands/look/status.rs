@@ -89,7 +89,7 @@ impl Status {
         if survey.is_partial {
             say!(
                 "Blocked, failing and held orders are counted in full, from indexes. Of the others, only a part was read; with \
-                 --yes, all are. A lost wake-up or a dead worker's lease is found by the sweep, within about an hour."
+                 --yes, all are. A lost wake-up or a dead worker's lease is found by the sweep, within three hours."
             );
         }
         let now = deployment.env.now();

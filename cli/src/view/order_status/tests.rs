@@ -93,7 +93,7 @@ fn order_status_names_cause_and_next_commands() {
         ),
         (
             leased(&row().with(a::SUSPECT, 2_u32), "drain", 992_000),
-            "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the worker's other orders, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within the hour. | resume",
+            "abandoned | 2 workers died while #3 was next. So the delivery runs in isolation: alone, after the worker's other orders, and its start is recorded first. Its holder (worker 3) died or froze: the lease expired 8.0 s ago. The next wake-up lets a worker take it over; the sweep sends one within three hours. | resume",
         ),
         (
             leased(&row(), "drain", 1_012_000),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::{
     format::{CorruptRow, attribute as a, readable},
     hold::not_on_hold,
-    keys::{action_nonce, entity_row, key_of, sequence_of},
+    keys::{action_nonce, entity_row, key_of, sequence_of, watched},
     lease::purge_change,
     operation::Operation,
     state::EntityState,
@@ -92,8 +92,9 @@ impl Operation for Forget<'_> {
     }
 }
 
-/// Deletes a delivery, a parked delivery, a receipt, a page of receipts or an entry of the operations
-/// log. If another row has replaced it under the same key, the other row stays.
+/// Deletes a delivery, a parked delivery, a receipt, a page of receipts, an entry of the operations log or a row of
+/// [`watched_range`](crate::keys::watched_range). If another row has replaced it under the same key, the other row
+/// stays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Remove {
     key: Key,
@@ -111,7 +112,8 @@ impl Remove {
     /// Creates the deletion of a row. A receipt is identified by its sequence, because all receipts
     /// of a delivery have the same key. Any other row is identified by its nonce.
     pub fn of(row: &Row) -> Result<Self, CorruptRow> {
-        let known_by = if sequence_of(row).is_some() || action_nonce(row).is_some() { a::NONCE } else { a::SEQUENCE };
+        let has_nonce = sequence_of(row).is_some() || action_nonce(row).is_some() || watched(row).is_some();
+        let known_by = if has_nonce { a::NONCE } else { a::SEQUENCE };
         let value = row.get(known_by).ok_or(CorruptRow::Attribute(known_by))?;
         let key = key_of(&TableName::Inbox, row).ok_or(CorruptRow::Attribute(a::ENTITY))?;
         Ok(Self { key, condition: Condition::equal(known_by, value.clone()) })

@@ -1,7 +1,7 @@
 //! The sweep's position, stored in one row.
 //!
-//! The sweep scans the segments of the table one after the other, and then begins again. A scan of
-//! one segment is due a minute after the previous one. Overdue scans follow each other at once.
+//! The sweep scans the segments of the table one after the other, and then begins again. A scan of one segment is due
+//! one to three minutes after the previous one. Overdue scans follow each other at once.
 
 use std::time::Duration;
 
@@ -13,15 +13,29 @@ use crate::{
     time::{Nonce, Timestamp},
 };
 
-/// The number of segments into which the sweep divides the table: one for each minute of an hour.
+/// The number of segments into which the sweep divides the table. A small table is swept once an hour, a segment a
+/// minute.
 pub const SEGMENTS: u32 = 60;
 
-/// The time from the due time of one segment's scan to the due time of the next.
+/// The least time from the due time of one segment's scan to the due time of the next.
 pub const TURN: Duration = Duration::from_secs(60);
 
-/// The longest delay that the sweep makes up for. After an outage of days, the sweep passes over
-/// the table once, instead of once for each hour.
-const MOST_LATE: Duration = Duration::from_secs(TURN.as_secs() * SEGMENTS as u64);
+/// The rows of a segment that delay the next segment by one [`TURN`].
+pub const ROWS_A_TURN: u64 = 1_000;
+
+/// The most turns from one segment to the next. So a pass over a large table is due each three hours.
+pub const MOST_TURNS: u64 = 3;
+
+/// Returns the time from the due time of a segment with `rows` rows to that of the next. A large table is swept less
+/// often, because each pass costs in proportion to its rows.
+pub fn pace(rows: u64) -> Duration {
+    TURN * rows.div_ceil(ROWS_A_TURN).clamp(1, MOST_TURNS) as u32
+}
+
+/// Returns the time between two passes of segments that follow each other at `pace`.
+const fn pass_time(pace: Duration) -> Duration {
+    Duration::from_secs(pace.as_secs() * SEGMENTS as u64)
+}
 
 /// A step of the sweep: the scan of one segment of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +56,7 @@ impl SweepTurn {
 
     /// Returns the first scan of a pass whose segments are all due at once.
     pub fn first_of_pass(tick: Timestamp) -> Self {
-        let due = tick.as_millis().saturating_sub((MOST_LATE - TURN).as_millis() as u64);
+        let due = tick.as_millis().saturating_sub((pass_time(pace(u64::MAX)) - TURN).as_millis() as u64);
         Self::first(Timestamp::from_millis(due))
     }
 
@@ -59,11 +73,15 @@ impl SweepTurn {
     }
 
     /// Returns the scan of the next segment. The parameter `tick` is the tick in which this scan
-    /// ended.
+    /// ended, and `pace` the time until the next one.
+    ///
+    /// The sweep makes up for at most one pass. So after an outage of days, it passes over the table once. If the pace of
+    /// segments differs, some of them follow later.
     #[must_use]
-    pub fn finished(&self, tick: Timestamp) -> Self {
-        let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(MOST_LATE.as_millis() as u64));
-        Self { number: self.number + 1, after: None, due: (self.due + TURN).max(earliest) }
+    pub fn finished(&self, tick: Timestamp, pace: Duration) -> Self {
+        let most_late = pass_time(pace) - 2 * pace;
+        let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(most_late.as_millis() as u64));
+        Self { number: self.number + 1, after: None, due: (self.due + pace).max(earliest) }
     }
 }
 
@@ -217,7 +235,7 @@ mod tests {
     fn turns(turn: &mut SweepTurn, tick: Timestamp) -> u32 {
         let mut turns = 0;
         while turn.is_due(tick) {
-            *turn = turn.finished(tick);
+            *turn = turn.finished(tick, TURN);
             turns += 1;
         }
         turns
@@ -249,7 +267,7 @@ mod tests {
         let mut turn = SweepTurn::first(TICK);
         turns(&mut turn, TICK);
         let days = TICK + Duration::from_secs(3 * 86_400);
-        assert_eq!(turns(&mut turn, days), SEGMENTS + 2, "a pass, the due turn, and this minute's");
+        assert_eq!(turns(&mut turn, days), SEGMENTS, "a pass");
         assert_eq!(turns(&mut turn, days + TURN), 1);
     }
 
@@ -257,6 +275,22 @@ mod tests {
     fn pass_due_at_once_has_each_segment_once() {
         let mut turn = SweepTurn::first_of_pass(TICK);
         assert_eq!((turns(&mut turn, TICK), turn.segment()), (SEGMENTS, 0));
+    }
+
+    #[test]
+    fn segments_of_a_large_table_are_due_each_three_minutes() {
+        assert_eq!([0, 1, 1_000, 1_001, 2_001, 9_000].map(pace), [1, 1, 1, 2, 3, 3].map(|turns| turns * TURN));
+        let slow = |turn: SweepTurn, tick| {
+            let next = move |turn: &SweepTurn| turn.is_due(tick).then(|| turn.finished(tick, pace(u64::MAX)));
+            std::iter::successors(Some(turn), next)
+        };
+        let turn = slow(SweepTurn::first(TICK), TICK).last().unwrap();
+        assert_eq!((turn.number, turn.due), (1, TICK + 3 * TURN));
+        let days = TICK + Duration::from_secs(3 * 86_400);
+        for (turn, number) in [(turn, 61), (SweepTurn::first_of_pass(days), 60)] {
+            let next = slow(turn, days).last().unwrap();
+            assert_eq!((next.number, next.due), (number, days + 3 * TURN), "a pass");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{PAGE, PATIENCE, Sweep, position};
 use crate::{
     engine::store::{Store, StoreError},
     protocol::{
-        maintain::{AdvancePosition, MendWaits, Position, Round, SweepTurn},
+        maintain::{AdvancePosition, MendWaits, Position, Round, SweepTurn, TURN, pace},
         state::EntityState,
         table::{Scanned, Segment, TableName},
     },
@@ -50,11 +50,13 @@ pub async fn mend_all(store: &Store) -> Result<(), StoreError> {
 }
 
 impl Sweep<'_> {
-    pub(super) fn finish_segment(&mut self, tick: Timestamp) {
-        self.round = Some(match self.round {
-            None => Round::begun(tick),
-            Some(round) => round.finished(tick),
-        });
+    /// Ends a segment's scan. Returns the next one. Until all rows are mended, it is due in a turn, then at the pace of
+    /// the rows that this tick has visited.
+    pub(super) fn finish_segment(&mut self, turn: &SweepTurn, tick: Timestamp) -> SweepTurn {
+        let round = self.round.map_or_else(|| Round::begun(tick), |round| round.finished(tick));
+        let rows = std::mem::take(&mut self.rows);
+        self.round = Some(round);
+        turn.finished(tick, if round.is_complete() { pace(rows) } else { TURN })
     }
 
     /// Begins the round again after a row that could not be mended. A complete round stays, because since then this
