@@ -29,6 +29,7 @@ use crate::{
     output::duration,
     view::{
         job,
+        order_status::Kind,
         recording::{EventKind, EventRecorder},
         throughput::LAG,
     },
@@ -247,7 +248,7 @@ fn held(reading: &StoreReading, now: Timestamp) -> Markup {
                             td { @if held.kind == LeaseKind::Drain { "drain" } @else { "exclusive" } }
                             td.n {
                                 @if held.expires_at > now { (duration(held.expires_at.since(now))) }
-                                @else { (badge("abandoned")) " " (ago(held.expires_at, now)) " ago" }
+                                @else { (badge(Kind::Abandoned)) " " (ago(held.expires_at, now)) " ago" }
                             }
                             td.n { (state.token) }
                         }
