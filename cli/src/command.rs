@@ -3,7 +3,7 @@
 
 mod variables;
 
-use std::{fmt::Write, path::Path, process::ExitCode};
+use std::{ffi::OsString, fmt::Write, path::Path, process::ExitCode};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 use console::style;
@@ -184,21 +184,21 @@ fn on_a_runtime(own: Option<OwnProject>) -> ExitCode {
 
 /// Returns the URL that follows `--local` as a separate argument. The command refuses such a URL, because clap would
 /// take it for an order's key.
-fn url_after_local(arguments: &[String]) -> Option<&str> {
+fn url_after_local(arguments: &[OsString]) -> Option<&str> {
     let own = arguments.split(|argument| argument == "--").next()?;
-    let is_it = |pair: &&[String]| pair[0] == "--local" && pair[1].starts_with("http");
-    own.windows(2).find(is_it).map(|pair| pair[1].as_str())
+    let mut after = own.windows(2).filter(|pair| pair[0] == "--local").filter_map(|pair| pair[1].to_str());
+    after.find(|argument| argument.starts_with("http"))
 }
 
 async fn carry_out(own: Option<OwnProject>) -> ExitCode {
-    let typed: Vec<String> = std::env::args_os().map(|typed| typed.to_string_lossy().into_owned()).collect();
+    let typed: Vec<OsString> = std::env::args_os().collect();
     if let Some(url) = url_after_local(&typed) {
         let error = format!("--local takes its URL after `=`; use: --local={url}");
         grouped().error(ErrorKind::ValueValidation, error).exit();
     }
     let mut command = grouped();
-    let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let matches = matches.unwrap_or_else(|error| variables::named_in(error, &command).exit());
+    let matches = command.try_get_matches_from_mut(&typed);
+    let matches = matches.unwrap_or_else(|error| variables::named_in(error, &mut command, &typed).exit());
     let done = match verbs::parse(&matches) {
         Some(verb) => verb.unwrap_or_else(|error| error.exit()).await,
         None => {

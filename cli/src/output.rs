@@ -186,16 +186,6 @@ pub fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-pub fn state(word: &str) -> console::StyledObject<&str> {
-    let style = match word {
-        "blocked" | "parked" => console::Style::new().red(),
-        "idle" | "applied" => console::Style::new().green(),
-        "repeat" | "parked before" | "settled" => console::Style::new().dim(),
-        _ => console::Style::new().yellow(),
-    };
-    style.apply_to(word)
-}
-
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {

@@ -16,3 +16,4 @@ pub mod similar;
 pub mod summary;
 pub mod throughput;
 pub mod timeline;
+pub mod tone;

@@ -3,7 +3,11 @@
 
 use std::fs;
 
-use tests::tree::{read, root};
+use serializer::document::reference;
+use tests::{
+    made::check_part,
+    tree::{read, root},
+};
 use webhook_serializer::sources::Sources;
 
 fn pages() -> Vec<String> {
@@ -97,6 +101,12 @@ fn example_in_page_equals_the_source_file() {
         let shown = blocks(page, "rust");
         assert!(shown.iter().any(|block| code(block) == code(&file)), "{page} shows another {name}.rs");
     }
+}
+
+#[test]
+fn operating_page_lists_every_verb() {
+    let (before, after) = ("# what operators did to it: who, when, why\n", "serializer resume --source");
+    check_part("docs/operating.md", before, after, &reference::verbs());
 }
 
 #[test]

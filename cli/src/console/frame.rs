@@ -18,7 +18,10 @@ use webhook_serializer::{
 use super::{ConsoleState, Flash, reading::StoreReading};
 use crate::{
     output::{duration, visible},
-    view::position::marked,
+    view::{
+        position::marked,
+        tone::{Tone, Word},
+    },
 };
 
 #[derive(Debug, Default)]
@@ -169,15 +172,9 @@ const KEYS: [(&str, &str); 10] = [
     ("?", "this list"),
 ];
 
-pub(super) fn badge(word: &str) -> Markup {
-    let tone = match word {
-        "blocked" | "parked" | "failed" | "crashed" => "bad",
-        "failing" | "abandoned" | "leased" | "on hold" | "unavailable" | "retrying" => "warn",
-        "at work" | "waiting" => "busy",
-        "idle" | "applied" | "settled" | "done" => "good",
-        _ => "none",
-    };
-    html! { span class={ "badge " (tone) } { (word) } }
+pub(super) fn badge(word: impl Into<Word>) -> Markup {
+    let Word { text, tone } = word.into();
+    html! { span class={ "badge " (tone.map_or("none", Tone::class)) } { (text) } }
 }
 
 pub(super) fn ago(at: Timestamp, now: Timestamp) -> Markup {

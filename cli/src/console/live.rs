@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use webhook_serializer::{
     operator::OperatorError,
-    protocol::{entity::EntityKey, receipt::Settlement, state::EntityState},
+    protocol::{entity::EntityKey, state::EntityState},
     time::{Env, Timestamp},
 };
 
@@ -35,6 +35,7 @@ use crate::{
         overview::active_at,
         position::marked,
         recording::EventRecorder,
+        tone::Tone,
     },
 };
 
@@ -267,17 +268,9 @@ impl LiveRecording {
             };
             json!([span.sequence, kind, ms(span.from), (!span.is_open).then(|| ms(span.to)), visible(&span.name)])
         });
-        let marks = lane.marks[newest(lane.marks.len())..].iter().map(|mark| {
-            let sign = match mark.sign {
-                MarkKind::Repeat => "=",
-                MarkKind::Parked => "P",
-                MarkKind::Superseded => "–",
-                MarkKind::Blocked => "B",
-                MarkKind::Failed => "!",
-                MarkKind::TakenOver => "»",
-            };
-            json!([sign, ms(mark.at), visible(&mark.name)])
-        });
+        let marks = lane.marks[newest(lane.marks.len())..]
+            .iter()
+            .map(|mark| mark_json(mark.kind, ms(mark.at), &visible(&mark.name)));
         let value = json!({
             "key": entity, "label": visible(entity.as_str()), "source": self.story.source(entity),
             "spans": spans.collect::<Vec<_>>(), "marks": marks.collect::<Vec<_>>(),
@@ -298,10 +291,18 @@ struct Fitting<'a> {
 /// is `Waiting`.
 fn with_state(mut lane: Value, entity: &EntityKey, statuses: &Statuses) -> Value {
     let state = statuses.find(entity);
-    lane["state"] = state.map_or(order_status::Kind::Waiting, |state| statuses.kind(state)).as_str().into();
+    let kind = state.map_or(order_status::Kind::Waiting, |state| statuses.kind(state));
+    let is_parked = state.is_some_and(|state| statuses.has_parked(state));
+    lane["state"] = kind.as_str().into();
+    lane["tone"] = Tone::from(if is_parked { order_status::Kind::Parked } else { kind }).class().into();
     lane["waiting"] = state.map_or(0, EntityState::waiting).into();
-    lane["is_parked"] = state.is_some_and(|state| statuses.has_parked(state)).into();
+    lane["is_parked"] = is_parked.into();
     lane
+}
+
+fn mark_json(kind: MarkKind, at: u64, name: &str) -> Value {
+    let (sign, tone) = kind.sign();
+    json!([sign, at, name, tone.class()])
 }
 
 fn matches(lane: &Value, filter: &str) -> bool {
@@ -356,14 +357,8 @@ fn lane_of_row(state: &EntityState, statuses: &Statuses) -> Value {
         if let Some(started) = receipt.started_at() {
             spans.push(json!([receipt.sequence, "running", started.as_millis(), at, name]));
         }
-        let sign = match receipt.settlement {
-            Settlement::Parked => Some("P"),
-            Settlement::Repeat => Some("="),
-            Settlement::Superseded => Some("–"),
-            _ if receipt.attempts > 1 => Some("!"),
-            _ => None,
-        };
-        marks.extend(sign.map(|sign| json!([sign, at, name])));
+        let kind = MarkKind::of(receipt.settlement).or((receipt.attempts > 1).then_some(MarkKind::Failed));
+        marks.extend(kind.map(|kind| mark_json(kind, at, &name)));
     }
     if let Some(since) = state.pending_since.filter(|_| !state.is_empty()) {
         let span = match kind {
@@ -374,7 +369,7 @@ fn lane_of_row(state: &EntityState, statuses: &Statuses) -> Value {
         };
         spans.push(json!([state.next(), span, since.as_millis(), null, marked(state.next())]));
         if kind == order_status::Kind::Blocked {
-            marks.push(json!(["B", since.as_millis(), marked(state.next())]));
+            marks.push(mark_json(MarkKind::Blocked, since.as_millis(), &marked(state.next())));
         }
     }
     let lane = json!({

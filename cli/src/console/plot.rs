@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use maud::{Markup, html};
-use webhook_serializer::{
-    protocol::{delivery::InboxItem, receipt::Settlement},
-    time::Timestamp,
-};
+use webhook_serializer::{protocol::delivery::InboxItem, time::Timestamp};
 
 use super::frame::{at, delivery_path};
 use crate::{
@@ -14,6 +11,7 @@ use crate::{
     view::{
         position::marked,
         timeline::{Timeline, outcome, waited},
+        tone::Tone,
     },
 };
 
@@ -33,22 +31,17 @@ pub(super) fn timeline(timeline: &Timeline, now: Timestamp) -> Markup {
     for (sequence, past) in &timeline.settled {
         let Some(receipt) = &past.receipt else { continue };
         let delivery = past.delivery.as_ref();
-        let class = match receipt.settlement {
-            Settlement::Applied => "running",
-            Settlement::Parked => "bad",
-            _ => "none",
-        };
         let topic = delivery.map_or("", |delivery| delivery.topic());
         let wait = waited(past).map(|wait| format!(", waited {}", duration(wait))).unwrap_or_default();
         let took = receipt.took.map(|took| format!(", took {}", duration(took))).unwrap_or_default();
         let entity = delivery.map(|delivery| delivery.entity());
         bars.push(Bar {
             path: entity.map(|entity| delivery_path(entity, *sequence)).unwrap_or_default(),
-            title: format!("{} {topic}: {}{wait}{took}; sequence {sequence}", marked(*sequence), outcome(past)),
+            title: format!("{} {topic}: {}{wait}{took}; sequence {sequence}", marked(*sequence), outcome(past).text),
             arrived: delivery.map(|delivery| delivery.received_at().as_millis()),
             started: receipt.started_at().map(Timestamp::as_millis),
             ended: receipt.settled_at.as_millis(),
-            class,
+            class: Tone::from(receipt.settlement).class(),
         });
     }
     for item in &timeline.inspected.waiting {

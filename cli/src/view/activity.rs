@@ -15,6 +15,7 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
+use super::{order_status::Kind, tone::Word};
 use crate::output::duration;
 
 pub const ACCEPTED: &str = LogMessage::Accepted.as_str();
@@ -35,7 +36,7 @@ pub fn outcomes() -> impl Iterator<Item = &'static str> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActivityEvent {
     pub at: Option<Timestamp>,
-    pub what: String,
+    pub what: Word,
     pub entity: Option<String>,
     pub sequence: Option<u64>,
     pub source: Option<String>,
@@ -58,10 +59,11 @@ impl ActivityEvent {
         if !is_of_the_log || known == Some(LogMessage::Measured) {
             return None;
         }
+        let word = known.map_or_else(|| Word { text: message, tone: None }, Word::from);
         let took = |name: &str| number(name).map(|millis| duration(Duration::from_millis(millis)));
         let (what, words) = match known {
             Some(LogMessage::Settled) => (
-                text("outcome")?,
+                settlement(text("outcome")?),
                 [
                     took("HandlerMs").map(|took| format!("took {took}")),
                     took("LagMs").map(|lag| format!("settled {lag} after arrival")),
@@ -72,23 +74,21 @@ impl ActivityEvent {
                 .join(", "),
             ),
             Some(LogMessage::AttemptFailed) => (
-                FAILED.to_owned(),
+                Word::new(FAILED, Kind::Failing),
                 format!(
                     "attempt {}, again in {}",
                     number("attempt").unwrap_or(1),
                     took("retry_in_ms").unwrap_or_else(|| "a while".to_owned())
                 ),
             ),
-            Some(LogMessage::Blocked) => (message, text("reason").unwrap_or_default()),
-            Some(LogMessage::Requeued) => (
-                message,
-                format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()),
-            ),
-            Some(LogMessage::Accepted) if text("wake_up").is_some() => {
-                (message, "its wake-up could not be sent".to_owned())
+            Some(LogMessage::Requeued) => {
+                (word, format!("for {}: {}", took("delay_ms").unwrap_or_default(), text("reason").unwrap_or_default()))
             }
-            // This includes refused webhooks.
-            _ => (message, text("reason").unwrap_or_default()),
+            Some(LogMessage::Accepted) if text("wake_up").is_some() => {
+                (word, "its wake-up could not be sent".to_owned())
+            }
+            // This includes blocks, and refused webhooks.
+            _ => (word, text("reason").unwrap_or_default()),
         };
         Some(Self {
             at: Some(at),
@@ -102,10 +102,10 @@ impl ActivityEvent {
         })
     }
 
-    fn of_order(state: &EntityState, sequence: Sequence, what: &str, at: Timestamp) -> Self {
+    fn of_order(state: &EntityState, sequence: Sequence, what: impl Into<Word>, at: Timestamp) -> Self {
         Self {
             at: Some(at),
-            what: what.to_owned(),
+            what: what.into(),
             entity: Some(state.entity.to_string()),
             sequence: Some(sequence.0),
             ..Self::default()
@@ -114,8 +114,7 @@ impl ActivityEvent {
 
     fn settled(state: &EntityState, receipt: &Receipt) -> Self {
         let took = receipt.took.map(|took| format!("took {}", duration(took))).unwrap_or_default();
-        let what = receipt.settlement.as_str();
-        Self { words: took, ..Self::of_order(state, receipt.sequence, what, receipt.settled_at) }
+        Self { words: took, ..Self::of_order(state, receipt.sequence, receipt.settlement, receipt.settled_at) }
     }
 
     #[must_use]
@@ -123,7 +122,7 @@ impl ActivityEvent {
         self.source = Some(delivery.source().to_string());
         self.topic = Some(delivery.topic().to_owned());
         self.delivery = Some(delivery.delivery_id().to_string());
-        if self.what == ACCEPTED {
+        if self.what.text == ACCEPTED {
             self.at = Some(delivery.received_at());
         }
         self
@@ -135,11 +134,16 @@ impl ActivityEvent {
 
     pub fn as_json(&self) -> Value {
         json!({
-            "at": self.at.map(|at| at.to_string()), "what": self.what, "entity": self.entity,
+            "at": self.at.map(|at| at.to_string()), "what": self.what.text, "entity": self.entity,
             "sequence": self.sequence, "source": self.source, "topic": self.topic, "delivery": self.delivery,
             "words": self.words,
         })
     }
+}
+
+fn settlement(outcome: String) -> Word {
+    let known = Settlement::ALL.into_iter().find(|settlement| settlement.as_str() == outcome);
+    known.map_or(Word { text: outcome, tone: None }, Word::from)
 }
 
 /// Returns the events of an order between two reads of its row. Acceptances and settlements come first, sorted by
@@ -158,7 +162,7 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         let receipt = settled(place);
         let is_void = receipt.is_some_and(|receipt| receipt.settlement == Settlement::Void);
         if place > tail && !is_void {
-            changes.push(ActivityEvent::of_order(after, place, ACCEPTED, now));
+            changes.push(ActivityEvent::of_order(after, place, LogMessage::Accepted, now));
         }
         changes.extend(receipt.map(|receipt| ActivityEvent::settled(after, receipt)));
     }
@@ -167,12 +171,13 @@ pub fn changes(before: Option<&EntityState>, after: &EntityState, now: Timestamp
         let error = after.last_error.as_deref().unwrap_or("no error was recorded");
         let again = after.retry_at.map(|at| format!(", again in {}", duration(at.since(now)))).unwrap_or_default();
         let words = format!("attempt {}{again}: {error}", after.attempts);
-        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), FAILED, now) });
+        let failed = Word::new(FAILED, Kind::Failing);
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), failed, now) });
     }
     if let Some(reason) = after.blocked.filter(|_| before.is_none_or(|before| before.blocked.is_none())) {
         let error = after.last_error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
         let words = format!("{reason}{error}");
-        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), BLOCKED, now) });
+        changes.push(ActivityEvent { words, ..ActivityEvent::of_order(after, after.next(), LogMessage::Blocked, now) });
     }
     changes
 }
@@ -193,9 +198,9 @@ impl ActivityFilter {
         let topic = self.topic.as_ref().is_none_or(has_topic);
         let text = self.text.as_ref().is_none_or(|wanted| {
             let all = [&one.entity, &one.source, &one.topic, &one.delivery].into_iter().flatten();
-            all.chain([&one.what, &one.words]).any(|text| text.contains(wanted))
+            all.chain([&one.what.text, &one.words]).any(|text| text.contains(wanted))
         });
-        let outcome = self.outcome.as_ref().is_none_or(|wanted| *wanted == one.what);
+        let outcome = self.outcome.as_ref().is_none_or(|wanted| *wanted == one.what.text);
         is(&self.source, &one.source) && is(&self.entity, &one.entity) && topic && outcome && text
     }
 }
@@ -236,7 +241,7 @@ mod tests {
     fn told(before: Option<&EntityState>, after: &EntityState) -> Vec<String> {
         let told = changes(before, after, NOW);
         told.iter()
-            .map(|one| format!("{} {} {}", one.what, one.sequence.unwrap(), one.words).trim().to_owned())
+            .map(|one| format!("{} {} {}", one.what.text, one.sequence.unwrap(), one.words).trim().to_owned())
             .collect()
     }
 
@@ -275,13 +280,14 @@ mod tests {
         let told = |line: &str| ActivityEvent::of_line(line, NOW);
         let line = r#"{"level":"INFO","message":"settled","entity":"shop/order/1","sequence":9,"delivery":"7","source":"shop","outcome":"applied","HandlerMs":1000,"LagMs":42,"_aws":{}}"#;
         let one = told(line).unwrap();
-        assert_eq!((one.what.as_str(), one.words.as_str()), ("applied", "took 1.0 s, settled 42 ms after arrival"));
+        assert_eq!(one.what, Settlement::Applied.into());
+        assert_eq!(one.words, "took 1.0 s, settled 42 ms after arrival");
         assert_eq!(one.place(), Some((EntityKey::parse("shop/order/1").unwrap(), Sequence(9))));
         let line = r#"{"level":"WARN","message":"attempt failed","entity":"a/1","sequence":7,"attempt":2,"retry_in_ms":400,"source":"a"}"#;
         assert_eq!(told(line).unwrap().words, "attempt 2, again in 400 ms");
         let line = r#"{"level":"WARN","message":"not verified","reason":"no configured secret fits","source":"shop","outcome":"not verified","Refused":3,"Accepted":0,"_aws":{}}"#;
         let one = told(line).unwrap();
-        assert_eq!((one.what.as_str(), one.words.as_str()), ("not verified", "no configured secret fits"));
+        assert_eq!((one.what.text.as_str(), one.words.as_str()), ("not verified", "no configured secret fits"));
         for other in [
             r#"{"level":"INFO","message":"measured","source":"a","_aws":{}}"#,
             r#"{"message":"settled","entity":"a/1"}"#,
@@ -295,7 +301,7 @@ mod tests {
     #[test]
     fn listen_filter_accepts_every_logged_outcome() {
         let lines = include_str!("../../../shared/src/telemetry/lines.txt").lines();
-        let words: Vec<String> = lines.filter_map(|line| Some(ActivityEvent::of_line(line, NOW)?.what)).collect();
+        let words: Vec<String> = lines.filter_map(|line| Some(ActivityEvent::of_line(line, NOW)?.what.text)).collect();
         assert!(words.len() > 20, "{words:?}");
         for word in words {
             assert!(outcomes().any(|outcome| outcome == word), "{word}");
@@ -306,7 +312,7 @@ mod tests {
     fn event_must_match_every_given_filter() {
         let some = |text: &str| Some(text.to_owned());
         let one = ActivityEvent {
-            what: "parked".into(),
+            what: Settlement::Parked.into(),
             entity: some("shop/order/1"),
             source: some("shop"),
             topic: some("orders/paid"),

@@ -14,16 +14,17 @@ use webhook_serializer::{
 use crate::{
     output::{counted, duration},
     view::{
-        order_status::{NextCommand, OrderStatus, SourceDelay, uncounted},
+        order_status::{Kind, NextCommand, OrderStatus, SourceDelay, uncounted},
         overview::ParkedDelivery,
         position::{ShortSequence, marked},
+        tone::{Tone, Word},
     },
 };
 
 #[derive(Debug)]
 pub struct DeliveryStatus {
     /// The delivery's state, such as `parked`. For the next delivery of an order, this is the order's state.
-    pub word: String,
+    pub word: Word,
     pub sentences: Vec<String>,
     pub next: Vec<NextCommand>,
     pub facts: Vec<(&'static str, Fact)>,
@@ -50,11 +51,11 @@ impl DeliveryStatus {
                 let topic = content.delivery().map(Delivery::topic);
                 let mut status = OrderStatus::of(Some(state), topic, None, now).with_delay(delay, now);
                 status.next.retain(|next| next.command != "show" || next.arguments != [at.clone()]);
-                (status.kind.as_str().to_owned(), status.causes, status.next)
+                (status.kind.into(), status.causes, status.next)
             }
             (Some(state), _) => {
                 let before = counted(sequence.0 - state.next().0, "delivery", "deliveries");
-                ("waiting".to_owned(), vec![format!("It waits behind {before} of the same order.")], Vec::new())
+                (Kind::Waiting.into(), vec![format!("It waits behind {before} of the same order.")], Vec::new())
             }
             (None, Some(parked)) => {
                 let ago = parked.parked_at.map(|at| format!(" {} ago", duration(now.since(at)))).unwrap_or_default();
@@ -62,21 +63,24 @@ impl DeliveryStatus {
                 sentences.extend(parked.kept_until.map(|until| format!("It is kept until {until}.")));
                 let redrive = NextCommand::redrive(parked.delivery().entity(), sequence, 1);
                 let discard = NextCommand::new("discard", &[&at, "--why", "TEXT"], "removes it for good");
-                ("parked".to_owned(), sentences, vec![redrive, discard])
+                (Kind::Parked.into(), sentences, vec![redrive, discard])
             }
             (None, None) => {
                 let (word, sentence) = match (own.map(|receipt| receipt.settlement), first) {
                     (_, Some(first)) => {
                         let sentence = "The same delivery was settled before, so no handler was started";
-                        ("repeat".to_owned(), Some(format!("{sentence}: see {}.", marked(first))))
+                        (Settlement::Repeat.into(), Some(format!("{sentence}: see {}.", marked(first))))
                     }
                     (Some(Settlement::Parked), _) => {
                         let sentence =
                             "The delivery was parked. Since then it was redriven or discarded, or it expired.";
-                        ("parked before".to_owned(), Some(sentence.to_owned()))
+                        (Word::new("parked before", Tone::Quiet), Some(sentence.to_owned()))
                     }
-                    (Some(settlement), _) => (settlement.to_string(), None),
-                    (None, None) => ("settled".to_owned(), Some("The delivery's receipt has expired.".to_owned())),
+                    (Some(settlement), _) => (settlement.into(), None),
+                    (None, None) => {
+                        let sentence = "The delivery's receipt has expired.";
+                        (Word::new("settled", Tone::Quiet), Some(sentence.to_owned()))
+                    }
                 };
                 (word, sentence.into_iter().collect(), Vec::new())
             }
@@ -112,7 +116,7 @@ impl DeliveryStatus {
             };
         }
         value["outcome"] = json!(self.outcome);
-        value["state"] = json!(self.word);
+        value["state"] = json!(self.word.text);
         value["says"] = json!(self.sentences);
         value["next"] = self.next.iter().map(|next| next.line(option, order)).collect();
     }

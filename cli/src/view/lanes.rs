@@ -11,7 +11,11 @@ use webhook_serializer::protocol::{
     receipt::Settlement,
 };
 
-use crate::view::recording::{EventKind, RecordedEvent};
+use super::{
+    order_status::Kind,
+    recording::{EventKind, RecordedEvent},
+    tone::Tone,
+};
 
 /// A diagram with one lane for each order. The lanes are sorted by the orders' first events.
 #[derive(Debug, Clone, Default)]
@@ -56,7 +60,7 @@ pub enum LaneSpanKind {
 pub struct Mark {
     pub name: String,
     pub at: Duration,
-    pub sign: MarkKind,
+    pub kind: MarkKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +71,28 @@ pub enum MarkKind {
     Blocked,
     Failed,
     TakenOver,
+}
+
+impl MarkKind {
+    pub fn of(settlement: Settlement) -> Option<Self> {
+        match settlement {
+            Settlement::Repeat => Some(Self::Repeat),
+            Settlement::Parked => Some(Self::Parked),
+            Settlement::Superseded => Some(Self::Superseded),
+            Settlement::Applied | Settlement::Void => None,
+        }
+    }
+
+    pub fn sign(self) -> (char, Tone) {
+        match self {
+            Self::Repeat => ('=', Settlement::Repeat.into()),
+            Self::Parked => ('P', Settlement::Parked.into()),
+            Self::Superseded => ('–', Settlement::Superseded.into()),
+            Self::Blocked => ('B', Kind::Blocked.into()),
+            Self::Failed => ('!', Kind::Failing.into()),
+            Self::TakenOver => ('»', Kind::Abandoned.into()),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -112,8 +138,8 @@ impl Draft {
         }
     }
 
-    fn mark(&mut self, happening: &RecordedEvent, sign: MarkKind) {
-        self.marks.push(Mark { name: happening.name.clone(), at: happening.at, sign });
+    fn mark(&mut self, happening: &RecordedEvent, kind: MarkKind) {
+        self.marks.push(Mark { name: happening.name.clone(), at: happening.at, kind });
     }
 
     fn take_in(&mut self, happening: &RecordedEvent) {
@@ -155,18 +181,12 @@ impl Draft {
                 match settlement {
                     Settlement::Applied => self.totals.applied += 1,
                     Settlement::Void => {}
-                    Settlement::Repeat => {
-                        self.totals.repeats += 1;
-                        self.mark(happening, MarkKind::Repeat);
-                    }
-                    Settlement::Parked => {
-                        self.totals.parked += 1;
-                        self.mark(happening, MarkKind::Parked);
-                    }
-                    Settlement::Superseded => {
-                        self.totals.superseded += 1;
-                        self.mark(happening, MarkKind::Superseded);
-                    }
+                    Settlement::Repeat => self.totals.repeats += 1,
+                    Settlement::Parked => self.totals.parked += 1,
+                    Settlement::Superseded => self.totals.superseded += 1,
+                }
+                if let Some(kind) = MarkKind::of(*settlement) {
+                    self.mark(happening, kind);
                 }
             }
             (EventKind::Blocked(_), _) => {
@@ -315,7 +335,7 @@ mod tests {
             Duration::from_millis(100),
         );
         assert_eq!(picture.lanes[0].spans[1].kind, LaneSpanKind::Orphaned);
-        assert_eq!(picture.lanes[0].marks[0].sign, MarkKind::TakenOver);
+        assert_eq!(picture.lanes[0].marks[0].kind, MarkKind::TakenOver);
     }
 
     #[test]

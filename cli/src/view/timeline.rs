@@ -18,6 +18,7 @@ use webhook_serializer::{
 use crate::view::{
     order_status::{OrderStatus, ParkedDeliveries},
     position::marked,
+    tone::{Tone, Word},
 };
 
 #[derive(Debug)]
@@ -55,12 +56,14 @@ impl Timeline {
     }
 }
 
-pub fn outcome(past: &Past) -> String {
+pub fn outcome(past: &Past) -> Word {
     match (past.settlement(), past.first) {
-        (Some(Settlement::Repeat), Some(first)) => format!("repeat of {}", marked(first)),
-        (Some(Settlement::Void), _) => "tombstone: never written".into(),
-        (Some(settlement), _) => settlement.to_string(),
-        (None, _) => "no receipt".into(),
+        (Some(Settlement::Repeat), Some(first)) => {
+            Word::new(format!("repeat of {}", marked(first)), Settlement::Repeat)
+        }
+        (Some(Settlement::Void), _) => Word::new("tombstone: never written", Settlement::Void),
+        (Some(settlement), _) => settlement.into(),
+        (None, _) => Word::new("no receipt", Tone::Quiet),
     }
 }
 

@@ -10,19 +10,18 @@ use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use anyhow::{Result, bail, ensure};
 use clap::{Args, builder::PossibleValuesParser};
-use console::{Style, style};
+use console::style;
 use serializer::{
     output, say,
     stack::api::Services,
     view::{
-        activity::{ActivityEvent, ActivityFilter, FAILED, outcomes},
+        activity::{ActivityEvent, ActivityFilter, outcomes},
         position::{Named, marked},
     },
 };
 use webhook_serializer::{
     protocol::entity::{EntityKey, Sequence, SourceName},
     sources::Pattern,
-    telemetry::LogMessage,
     time::{Env, Timestamp},
 };
 
@@ -274,19 +273,5 @@ fn print(one: &ActivityEvent) {
     let order = one.entity.as_deref().or(one.source.as_deref()).unwrap_or_default();
     let topic = one.topic.as_deref().or(one.delivery.as_deref()).unwrap_or_default();
     let line = format!("{order}{place}  {topic}  {}", style(output::one_line(&one.words)).dim());
-    say!("{}  {}  {}", style(time).dim(), coloured(&one.what), line.trim_end());
-}
-
-fn coloured(what: &str) -> console::StyledObject<String> {
-    let style = match (LogMessage::parse(what), what) {
-        (Some(LogMessage::Blocked), _) => Style::new().red().bold(),
-        (Some(LogMessage::LeaseLost | LogMessage::WakeUpNotSent), _) | (_, FAILED) => Style::new().yellow(),
-        (Some(LogMessage::Accepted), _) => Style::new().cyan(),
-        (_, "applied") => Style::new().green(),
-        (_, "parked" | "no answer") => Style::new().red().bold(),
-        (_, status) if status.starts_with('2') => Style::new().green(),
-        (_, status) if status.starts_with(|first: char| first.is_ascii_digit()) => Style::new().red(),
-        _ => Style::new(),
-    };
-    style.apply_to(format!("{what:<10}"))
+    say!("{}  {:<10}  {}", style(time).dim(), one.what.styled(), line.trim_end());
 }

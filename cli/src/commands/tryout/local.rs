@@ -146,7 +146,18 @@ impl Local {
             self.jobs.is_none() || self.scheduler.is_some(),
             "--jobs also needs --scheduler FILE, the binary that has the jobs"
         );
-        let console = self.console_port.unwrap_or_default();
+        self.check_ports()?;
+        if self.demo {
+            let Self { plain, svg, act, data, .. } = self;
+            let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
+            return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        self.serve(None).await
+    }
+
+    fn check_ports(&self) -> Result<()> {
+        // --no-functions serves no console.
+        let console = self.console_port.filter(|_| !self.no_functions).unwrap_or_default();
         let ports = [("--port", self.port), ("--console-port", console), ("--queue-port", self.queue_port)];
         for (at, (option, port)) in ports.into_iter().enumerate() {
             let same = ports[..at].iter().find(|(_, earlier)| *earlier == port && port != 0);
@@ -154,12 +165,7 @@ impl Local {
                 bail!("{earlier} and {option} both name port {port}: choose another for one of them");
             }
         }
-        if self.demo {
-            let Self { plain, svg, act, data, .. } = self;
-            let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
-            return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
-        self.serve(None).await
+        Ok(())
     }
 
     async fn serve(self, samples_in: Option<&Path>) -> Result<ExitCode> {
@@ -428,11 +434,22 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
 mod tests {
     use clap::Parser;
 
+    fn local(options: &[&str]) -> super::Local {
+        let asked = crate::command::Arguments::try_parse_from([&["serializer", "local"], options].concat());
+        let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
+        local
+    }
+
     #[tokio::test]
     async fn jobs_option_without_scheduler_is_refused() {
-        let asked = crate::command::Arguments::try_parse_from(["serializer", "local", "--demo", "--jobs", "on"]);
-        let crate::command::Command::Local(local) = asked.expect("it is well formed").command else { panic!("local") };
-        let error = local.run(None).await.expect_err("there is none");
+        let error = local(&["--demo", "--jobs", "on"]).run(None).await.expect_err("there is none");
         assert!(error.to_string().contains("--jobs also needs --scheduler"), "{error}");
+    }
+
+    #[test]
+    fn only_ports_that_are_opened_must_differ() {
+        assert!(local(&["--console-port", "9000"]).check_ports().is_err());
+        assert!(local(&["--no-functions", "--console-port", "9000"]).check_ports().is_ok());
+        assert!(local(&["--no-functions", "--queue-port", "9000"]).check_ports().is_err());
     }
 }

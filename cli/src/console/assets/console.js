@@ -224,12 +224,7 @@ if (lanes) {
   // The most bars and signs drawn of a lane, so that a page with 200 lanes stays fast.
   const BARS = 10;
   const SIGNS = 4;
-  const TONES = { P: "bad", B: "bad", "!": "warn", "»": "warn", "=": "busy" };
   const ANNOUNCED = { P: "parked", B: "blocked" };
-  const BADGES = {
-    blocked: "bad", parked: "bad", failing: "warn", abandoned: "warn", leased: "warn",
-    "on hold": "warn", unavailable: "warn", "at work": "busy", waiting: "busy", idle: "good",
-  };
 
   const known = new Map(); // key -> { lane, row, open, drawn }
   let order = [];
@@ -283,7 +278,7 @@ if (lanes) {
     const more = isAlsoParked ? " · parked" : lane.waiting > 1 ? ` · ${lane.waiting}` : "";
     row.badge.textContent = lane.state + more;
     row.badge.title = `${lane.waiting} waiting`;
-    row.badge.className = `badge ${lane.is_parked ? "bad" : (BADGES[lane.state] ?? "none")}`;
+    row.badge.className = `badge ${lane.tone}`;
     row.belt.replaceChildren();
     entry.open = [];
     const isSeen = (begins, ends) => begins <= to && (ends ?? Infinity) >= from;
@@ -304,8 +299,8 @@ if (lanes) {
       if (kind === "waiting") bar.style.setProperty("--row", waits++ % 3);
       if (ends === null) entry.open.push({ bar, name, begins });
     }
-    for (const [sign, at, name] of lane.marks.filter((mark) => isSeen(mark[1], mark[1])).slice(-SIGNS)) {
-      const mark = make("b", row.belt, `sign ${TONES[sign] ?? ""}`);
+    for (const [sign, at, name, tone] of lane.marks.filter((mark) => isSeen(mark[1], mark[1])).slice(-SIGNS)) {
+      const mark = make("b", row.belt, `sign ${tone}`);
       mark.textContent = sign;
       mark.title = name;
       mark.style.setProperty("--a", at - base);

@@ -94,7 +94,7 @@ async fn delivery(shared: &ConsoleState, parameters: &DeliveryParameters, raw: b
             @if sequence < tail { " " a rel="next" href=(delivery_path(&entity, sequence.next())) { (position(sequence.next())) " →" } }
         }
         div {
-            h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(&status.word)) }
+            h1.key { (single.content.delivery().map_or("empty", Delivery::topic)) " " span.dim { (position(sequence)) } " " (badge(status.word.clone())) }
             div.why { @for sentence in &status.sentences { p { (timed(sentence)) } } }
             (next_commands(&status.next, &shared.watched.option, &entity))
             dl.facts {

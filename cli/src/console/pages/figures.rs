@@ -1,6 +1,10 @@
 //! The page of figures: charts of the last minutes, the jobs, and the held leases.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
@@ -8,8 +12,8 @@ use serde::Deserialize;
 use webhook_serializer::{
     jobs::roster,
     protocol::{
-        entity::EntityKey,
-        receipt::Settlement,
+        entity::{EntityKey, Sequence},
+        receipt::{Receipt, Settlement},
         state::{EntityState, LeaseKind},
     },
     time::Timestamp,
@@ -29,6 +33,7 @@ use crate::{
     output::duration,
     view::{
         job,
+        order_status::Kind,
         recording::{EventKind, EventRecorder},
         throughput::LAG,
     },
@@ -65,7 +70,16 @@ async fn figures(shared: &ConsoleState, parameters: &FiguresParameters, request:
     let mut rates = RateSteps { steps: BTreeMap::new(), now: now.as_millis(), length, known_since: None };
     match &shared.watched.story {
         Some(story) => rates.add_recording(story),
-        None => reading.orders.iter().for_each(|state| rates.add_row(state)),
+        None => {
+            let mut receipts = reading.orders.iter().flat_map(|state| state.recent.iter());
+            let with_parked = match receipts.any(|receipt| receipt.settlement == Settlement::Parked) {
+                true => shared.readings.with_parked(&shared.watched).await?,
+                false => reading.clone(),
+            };
+            let parked = with_parked.overview.parked.iter();
+            let parked_at = parked.filter_map(|one| Some(((&one.entity, one.sequence), one.since?))).collect();
+            reading.orders.iter().for_each(|state| rates.add_row(state, &parked_at));
+        }
     }
     let per = length / STEPS as u32;
     let deliveries = format!("deliveries in {}", duration(per));
@@ -166,13 +180,17 @@ impl RateSteps {
         }
     }
 
-    fn add_row(&mut self, state: &EntityState) {
+    /// Adds an order's receipts. `parked_at` has the times at which the deliveries that are still parked were parked.
+    fn add_row(&mut self, state: &EntityState, parked_at: &HashMap<(&EntityKey, Sequence), Timestamp>) {
         let source = state.entity.as_str().split('/').next().unwrap_or_default();
         for receipt in state.recent.iter() {
+            // A rewind settles parked deliveries again.
+            let failed_at = parked_at.get(&(&state.entity, receipt.sequence)).unwrap_or(&receipt.settled_at);
+            if let Some(step) = self.at(source, failed_at.as_millis()) {
+                step.failed += failed_attempts(receipt);
+            }
             let Some(step) = self.at(source, receipt.settled_at.as_millis()) else { continue };
             step.settled += 1;
-            let is_parked = receipt.settlement == Settlement::Parked;
-            step.failed += receipt.attempts.saturating_sub(1) + u32::from(is_parked && receipt.attempts <= 1);
             if let Some(took) = receipt.took {
                 step.time += took;
                 step.times += 1;
@@ -202,6 +220,16 @@ impl RateSteps {
             PlotLine { name: name.clone(), values: steps.iter().enumerate().map(value).collect() }
         };
         busiest.into_iter().map(line).collect()
+    }
+}
+
+/// Returns the number of failed attempts that ended with this settlement.
+fn failed_attempts(receipt: &Receipt) -> u32 {
+    match receipt.settlement {
+        Settlement::Parked => receipt.attempts,
+        // A rewound delivery that is settled again without a start keeps its earlier attempts.
+        Settlement::Applied if receipt.took.is_some() => receipt.attempts.saturating_sub(1),
+        _ => 0,
     }
 }
 
@@ -247,7 +275,7 @@ fn held(reading: &StoreReading, now: Timestamp) -> Markup {
                             td { @if held.kind == LeaseKind::Drain { "drain" } @else { "exclusive" } }
                             td.n {
                                 @if held.expires_at > now { (duration(held.expires_at.since(now))) }
-                                @else { (badge("abandoned")) " " (ago(held.expires_at, now)) " ago" }
+                                @else { (badge(Kind::Abandoned)) " " (ago(held.expires_at, now)) " ago" }
                             }
                             td.n { (state.token) }
                         }
@@ -256,5 +284,63 @@ fn held(reading: &StoreReading, now: Timestamp) -> Markup {
             }
             @if held.len() > LISTED { p { "and " (held.len() - LISTED) " more." } }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use webhook_serializer::protocol::{
+        entity::FencingToken,
+        format::{FORMAT, attribute as a},
+        table::Row,
+    };
+
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+
+    /// Returns the failed attempts of each minute of the last hour that has some. The order's receipts are of the
+    /// given outcomes, attempts, settle times and run times, both in minutes.
+    fn failed(receipts: &[(Settlement, u32, u64, Option<u64>)], parked_at: &[(u64, u64)]) -> Vec<(usize, u32)> {
+        let minutes = |minutes: u64| Timestamp::from_millis(minutes * MINUTE);
+        let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, "shop/order/1").with(a::TOKEN, 9_u32);
+        let last = receipts.len() as u32;
+        let mut state = EntityState::parse(&row.with(a::TAIL, last).with(a::HEAD, last)).unwrap();
+        for (sequence, (settlement, attempts, settled_at, took)) in (1..).map(Sequence).zip(receipts) {
+            let receipt = Receipt {
+                sequence,
+                identity: None,
+                settlement: *settlement,
+                token: FencingToken(9),
+                attempts: *attempts,
+                settled_at: minutes(*settled_at),
+                took: took.map(|took| Duration::from_millis(took * MINUTE)),
+            };
+            state.recent = state.recent.with(receipt, Duration::ZERO);
+        }
+        let parked_at = parked_at.iter().map(|(sequence, at)| ((&state.entity, Sequence(*sequence)), minutes(*at)));
+        let length = Duration::from_millis(60 * MINUTE);
+        let mut rates = RateSteps { steps: BTreeMap::new(), now: 60 * MINUTE, length, known_since: None };
+        rates.add_row(&state, &parked_at.collect());
+        let steps = rates.steps["shop"].iter().enumerate().map(|(at, step)| (at, step.failed));
+        steps.filter(|(_, failed)| *failed > 0).collect()
+    }
+
+    #[test]
+    fn every_attempt_of_a_parked_delivery_failed() {
+        assert_eq!(failed(&[(Settlement::Parked, 3, 20, None)], &[(1, 20)]), [(20, 3)]);
+        assert_eq!(failed(&[(Settlement::Parked, 1, 20, None)], &[]), [(20, 1)]);
+        assert_eq!(failed(&[(Settlement::Applied, 3, 20, Some(1))], &[]), [(20, 2)]);
+        assert!(failed(&[(Settlement::Parked, 0, 20, None)], &[]).is_empty(), "skipped before its first attempt");
+    }
+
+    #[test]
+    fn rewind_counts_no_attempt_from_before_it() {
+        let rewound = [
+            (Settlement::Applied, 2, 50, Some(1)),
+            (Settlement::Parked, 3, 50, None),
+            (Settlement::Applied, 4, 51, None),
+        ];
+        assert_eq!(failed(&rewound, &[(2, 10)]), [(10, 3), (50, 1)]);
     }
 }

@@ -11,6 +11,7 @@ use super::super::{
     live::MAX_LANES,
     reading::UNITS_PER_SECOND,
 };
+use crate::view::lanes::MarkKind;
 
 /// The lengths of the time axis that the page offers. Each length has a number of seconds and a label.
 const WINDOWS: [(u32, &str); 7] =
@@ -19,6 +20,10 @@ const WINDOWS: [(u32, &str); 7] =
 pub(super) async fn page(State(shared): State<Arc<ConsoleState>>, request: PageRequest) -> Response {
     let is_recorded = shared.watched.story.is_some();
     let default = if is_recorded { 60 } else { 900 };
+    let mark = |kind: MarkKind, meaning: &str| {
+        let (sign, tone) = kind.sign();
+        html! { li { b class={ "sign " (tone.class()) } { (sign) } (meaning) } }
+    };
     let body = html! {
         h1.hidden { "Lanes" }
         div.controls role="toolbar" aria-label="Lanes" {
@@ -38,11 +43,11 @@ pub(super) async fn page(State(shared): State<Arc<ConsoleState>>, request: PageR
             li { i.bar.running {} "handling" }
             li { i.bar.retrying {} "failed, retried" }
             li { i.bar.orphaned {} "worker died" }
-            li { b.sign.bad { "P" } "parked" }
-            li { b.sign.bad { "B" } "blocked" }
-            li { b.sign.warn { "!" } "attempt failed" }
-            li { b.sign.busy { "=" } "repeat" }
-            li { b.sign.none { "–" } "superseded" }
+            (mark(MarkKind::Parked, "parked"))
+            (mark(MarkKind::Blocked, "blocked"))
+            (mark(MarkKind::Failed, "attempt failed"))
+            (mark(MarkKind::Repeat, "repeat"))
+            (mark(MarkKind::Superseded, "superseded"))
         }
         div.axis aria-hidden="true" { div #ticks {} }
         ol #lanes.lanes aria-label="Orders: those that need somebody, then the newest" data-most=(MAX_LANES) {}

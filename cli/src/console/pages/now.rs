@@ -72,7 +72,7 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
                     a href={ "/group?state=" (encoded(kind.as_str())) } title=(kind.phrase()) {
-                        strong { (at_least(&reading, kind)) (grouped(number)) } " " (badge(kind.as_str()))
+                        strong { (at_least(&reading, kind)) (grouped(number)) } " " (badge(kind))
                         @if number > 0 && kind.phrase() != kind.as_str() { " " small { (kind.phrase()) } }
                     }
                 }
@@ -150,7 +150,7 @@ fn card(group: &StatusGroup, reading: &StoreReading, now: Timestamp) -> Markup {
     html! {
         details.card data-key=(group_path("group", group)) {
             summary data-row {
-                (badge(group.kind.as_str()))
+                (badge(group.kind))
                 span.what {
                     span.source { (source) }
                     @if let Some(error) = &group.error { span.error { (error) } }
@@ -213,7 +213,7 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
                         NowEntry::Order(lane) => {
                             tr {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
-                                td { (badge(lane.kind.as_str())) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) "\u{a0}waiting" } } }
+                                td { (badge(lane.kind)) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) "\u{a0}waiting" } } }
                                 td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
                                 td { (timed(&lane.status(None, now).summary())) }
                             }
@@ -221,7 +221,7 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
                         NowEntry::Parked(one) => {
                             tr {
                                 td.key { a data-row href=(delivery_path(&one.entity, one.sequence)) { (one.entity) " " (position(one.sequence)) } }
-                                td { (badge("parked")) " " span.dim { (one.topic) } }
+                                td { (badge(Kind::Parked)) " " span.dim { (one.topic) } }
                                 td.n { @if let Some(since) = one.since { (ago(since, now)) } }
                                 td { (one.error) }
                             }
@@ -313,7 +313,7 @@ async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &P
     let (one, many) = if kind == Kind::Parked { ("delivery", "deliveries") } else { ("order", "orders") };
     let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
-        h1 { (badge(&selection.state)) " " (counted) @if kind.phrase() != kind.as_str() { " " (kind.phrase()) } }
+        h1 { (badge(kind)) " " (counted) @if kind.phrase() != kind.as_str() { " " (kind.phrase()) } }
         (destinations_down(&outages, now))
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }

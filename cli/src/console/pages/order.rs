@@ -87,8 +87,8 @@ fn head(shared: &ConsoleState, entity: &EntityKey, timeline: &Timeline, now: Tim
     let status = timeline.status(now);
     html! {
         h1.key {
-            (entity) " " (badge(status.kind.as_str()))
-            @if status.kind != Kind::Parked && !inspected.parked.is_empty() { " " (badge("parked")) }
+            (entity) " " (badge(status.kind))
+            @if status.kind != Kind::Parked && !inspected.parked.is_empty() { " " (badge(Kind::Parked)) }
         }
         div.why { @for cause in &status.causes { p { (timed(cause)) } } }
         (next_commands(&status.next, &shared.watched.option, entity))
@@ -262,7 +262,7 @@ fn settled(entity: &EntityKey, timeline: &Timeline, limit: usize, now: Timestamp
                                     @if delivery.redrive() > 0 { " " span.dim { "redriven" } }
                                 }
                             }
-                            td { (badge(&outcome(past))) }
+                            td { (badge(outcome(past))) }
                             td.n { @if let Some(receipt) = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0) { (receipt.attempts_text()) } }
                             td.n { (took(waited(past))) }
                             td.n { (took(past.receipt.as_ref().and_then(|receipt| receipt.took))) }

@@ -77,8 +77,8 @@ async fn found(shared: &ConsoleState, parameters: &SearchParameters, request: &P
                         tr {
                             td.key { a data-row href=(order_path(&state.entity)) { (marked(state.entity.as_str(), wanted)) } }
                             td {
-                                (badge(statuses.kind(state).as_str()))
-                                @if statuses.kind(state) != Kind::Parked && statuses.has_parked(state) { " " (badge("parked")) }
+                                (badge(statuses.kind(state)))
+                                @if statuses.kind(state) != Kind::Parked && statuses.has_parked(state) { " " (badge(Kind::Parked)) }
                             }
                             td.n { (position(state.tail)) }
                             td.n { (state.waiting()) }

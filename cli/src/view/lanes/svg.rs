@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use super::{Lane, LaneSpanKind, MarkKind, Picture, label};
+use super::{Lane, LaneSpanKind, Picture, label};
 use crate::output;
 
 const LANE: f64 = 34.0;
@@ -37,7 +37,7 @@ pub fn document(picture: &Picture, title: &str) -> String {
     }
     let _ = writeln!(
         svg,
-        "<text x=\"16\" y=\"{:.1}\" fill=\"#66788a\" font-size=\"11\">▬ running   ┄ waiting   ! failed, retrying   = repeat recognised   - left out for a newer one   P parked   » worker died, taken over</text>\n</svg>",
+        "<text x=\"16\" y=\"{:.1}\" fill=\"#66788a\" font-size=\"11\">▬ running   ┄ waiting   ! failed, retrying   = repeat recognised   – left out for a newer one   P parked   » worker died, taken over</text>\n</svg>",
         foot + 26.0
     );
     svg
@@ -97,19 +97,13 @@ fn draw(svg: &mut String, picture: &Picture, lane: &Lane, y: f64) -> std::fmt::R
         }
     }
     for mark in &lane.marks {
-        let (sign, colour) = match mark.sign {
-            MarkKind::Repeat => ("=", "#3b7dd8"),
-            MarkKind::Parked => ("P", "#d64545"),
-            MarkKind::Superseded => ("-", "#8a8a8a"),
-            MarkKind::Blocked => ("B", "#d64545"),
-            MarkKind::Failed => ("!", "#d64545"),
-            MarkKind::TakenOver => ("»", "#8a5a00"),
-        };
+        let (sign, tone) = mark.kind.sign();
         writeln!(
             svg,
-            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\" font-weight=\"bold\" text-anchor=\"middle\">{sign}</text>",
+            "<text x=\"{:.1}\" y=\"{:.1}\" fill=\"{}\" font-weight=\"bold\" text-anchor=\"middle\">{sign}</text>",
             x(mark.at),
-            y + 8.0
+            y + 8.0,
+            tone.colour()
         )?;
     }
     Ok(())

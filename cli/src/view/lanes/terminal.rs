@@ -5,40 +5,20 @@ use std::time::Duration;
 use console::{Style, Term, measure_text_width, pad_str};
 
 use super::{Lane, LaneSpanKind, LaneTotals, MarkKind, Picture, label};
-use crate::output;
+use crate::{output, view::tone::Tone};
 
 const NARROWEST_AXIS: usize = 20;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 struct Cell {
     glyph: char,
-    paint: Paint,
+    style: Style,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Paint {
-    None,
-    Dim,
-    /// The colour of every second delivery, so that neighbouring deliveries differ.
-    Even,
-    Odd,
-    Warn,
-    Bad,
-    Good,
-}
-
-impl Paint {
-    fn style(self) -> Style {
-        match self {
-            Paint::None => Style::new(),
-            Paint::Dim => Style::new().dim(),
-            Paint::Even => Style::new().black().on_green(),
-            Paint::Odd => Style::new().black().on_cyan(),
-            Paint::Warn => Style::new().yellow(),
-            Paint::Bad => Style::new().red().bold(),
-            Paint::Good => Style::new().blue().bold(),
-        }
-    }
+/// Returns the style of an order's run with this number. Neighbouring runs differ.
+fn running(run: usize) -> Style {
+    let style = Style::new().black();
+    if run.is_multiple_of(2) { style.on_green() } else { style.on_cyan() }
 }
 
 pub fn lines(picture: &Picture, width: usize, height: usize) -> Vec<String> {
@@ -98,19 +78,19 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
         let share = at.saturating_sub(picture.from).as_secs_f64() / length;
         ((share * axis as f64) as usize).min(axis.saturating_sub(1))
     };
-    let mut cells = vec![Cell { glyph: ' ', paint: Paint::None }; axis];
+    let mut cells = vec![Cell { glyph: ' ', style: Style::new() }; axis];
     let mut runs = 0;
     for kind in [LaneSpanKind::Waiting, LaneSpanKind::Retrying, LaneSpanKind::Orphaned, LaneSpanKind::Running] {
         for span in lane.spans.iter().filter(|span| span.kind == kind) {
             let from = column(span.from);
             let to = column(span.to);
-            let (glyph, paint) = match kind {
-                LaneSpanKind::Waiting => ('·', Paint::Dim),
-                LaneSpanKind::Retrying => ('~', Paint::Warn),
-                LaneSpanKind::Orphaned => ('×', Paint::Bad),
+            let (glyph, style) = match kind {
+                LaneSpanKind::Waiting => ('·', Tone::Quiet.style()),
+                LaneSpanKind::Retrying => ('~', Tone::Warn.style()),
+                LaneSpanKind::Orphaned => ('×', Tone::Bad.style()),
                 LaneSpanKind::Running => {
                     runs += 1;
-                    ('█', if runs % 2 == 0 { Paint::Even } else { Paint::Odd })
+                    ('█', running(runs))
                 }
             };
             let wide = to.saturating_sub(from) + 1;
@@ -119,50 +99,47 @@ fn cells(lane: &Lane, picture: &Picture, axis: usize) -> Vec<Cell> {
             let mut name = span.name.chars().filter(|_| fits);
             for cell in &mut cells[from..=to] {
                 let blank = if kind == LaneSpanKind::Running && console::colors_enabled() { ' ' } else { glyph };
-                *cell = Cell { glyph: name.next().unwrap_or(blank), paint };
+                *cell = Cell { glyph: name.next().unwrap_or(blank), style: style.clone() };
             }
         }
     }
     for mark in &lane.marks {
-        let (glyph, paint) = match mark.sign {
-            MarkKind::Repeat => ('=', Paint::Good),
-            MarkKind::Parked => ('P', Paint::Bad),
-            MarkKind::Superseded => ('-', Paint::Dim),
-            MarkKind::Blocked => ('B', Paint::Bad),
-            MarkKind::Failed => ('!', Paint::Bad),
-            MarkKind::TakenOver => ('»', Paint::Warn),
-        };
+        let (glyph, tone) = mark.kind.sign();
         // The sign is drawn one column earlier, so that a name that starts here stays readable.
-        cells[column(mark.at).saturating_sub(1)] = Cell { glyph, paint };
+        cells[column(mark.at).saturating_sub(1)] = Cell { glyph, style: tone.style() };
     }
     cells
 }
 
 fn painted(cells: &[Cell]) -> String {
     cells
-        .chunk_by(|left, right| left.paint == right.paint)
+        .chunk_by(|left, right| left.style == right.style)
         .map(|chunk| {
             let text: String = chunk.iter().map(|cell| cell.glyph).collect();
-            chunk[0].paint.style().apply_to(text).to_string()
+            chunk[0].style.apply_to(text).to_string()
         })
         .collect()
 }
 
 pub fn legend() -> String {
-    let sample = |glyph: &str, paint: Paint, meaning: &str| format!("{} {meaning}", paint.style().apply_to(glyph));
-    let running = if console::colors_enabled() { "  " } else { "█" };
+    let sample = |glyph: &str, style: Style, meaning: &str| format!("{} {meaning}", style.apply_to(glyph));
+    let mark = |kind: MarkKind, meaning: &str| {
+        let (glyph, tone) = kind.sign();
+        sample(&glyph.to_string(), tone.style(), meaning)
+    };
+    let run = if console::colors_enabled() { "  " } else { "█" };
     let lines = [
         [
-            sample("·", Paint::Dim, "waiting"),
-            sample(running, Paint::Odd, "running"),
-            sample("!~", Paint::Warn, "failed, retrying"),
-            sample("=", Paint::Good, "repeat recognised"),
+            sample("·", Tone::Quiet.style(), "waiting"),
+            sample(run, running(1), "running"),
+            sample("!~", Tone::Warn.style(), "failed, retrying"),
+            mark(MarkKind::Repeat, "repeat recognised"),
         ],
         [
-            sample("-", Paint::Dim, "left out for a newer one"),
-            sample("P", Paint::Bad, "parked"),
-            sample("B", Paint::Bad, "blocked"),
-            sample("×»", Paint::Bad, "worker died, taken over"),
+            mark(MarkKind::Superseded, "left out for a newer one"),
+            mark(MarkKind::Parked, "parked"),
+            mark(MarkKind::Blocked, "blocked"),
+            sample("×»", Tone::Bad.style(), "worker died, taken over"),
         ],
     ];
     lines.map(|line| line.join("   ")).join("\n")

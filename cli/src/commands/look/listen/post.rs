@@ -12,6 +12,7 @@ use serializer::{
     view::{
         activity::{ActivityEvent, ActivityFilter},
         position::marked,
+        tone::{Tone, Word},
     },
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -21,6 +22,7 @@ use webhook_serializer::{
     protocol::{
         delivery::Delivery,
         entity::{EntityKey, FencingToken, Identity, Sequence},
+        receipt::Settlement,
     },
     telemetry::LogMessage,
     time::{Env, Timestamp},
@@ -127,7 +129,7 @@ impl Listen {
                 read = &mut looking => {
                     let (reader, events) = read?;
                     is_behind = reader.is_behind();
-                    for one in events.iter().filter(|one| ACCEPTED.contains(&one.what.as_str())) {
+                    for one in events.iter().filter(|one| ACCEPTED.contains(&one.what.text.as_str())) {
                         if let Some((order, sequence)) = one.place() {
                             orders.accepted(&order, None, sequence, one.at.is_some_and(|at| at < started));
                         }
@@ -222,7 +224,7 @@ impl Posting<'_> {
         let identity = (order.clone(), delivery.identity().clone());
         if !self.posted.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(identity) {
             let words = "not posted: the sender sent this id before".to_owned();
-            self.print(&ActivityEvent { what: "repeat".into(), words, ..one }, &[]);
+            self.print(&ActivityEvent { what: Settlement::Repeat.into(), words, ..one }, &[]);
             return Ok((next, None));
         }
         Ok((next, Some(self.send(delivery, token).await?)))
@@ -289,13 +291,12 @@ impl Posting<'_> {
     fn report(&self, delivery: &Delivery, sent: &TimedAnswer, is_repeated: bool) {
         let took = duration(sent.took);
         let again = if is_repeated { "; posted again" } else { "" };
-        let (what, status, words) = match &sent.answer {
-            Ok(answer) if (300..400).contains(&answer.status) => {
-                (answer.status.to_string(), Some(answer.status), "redirects are not followed".to_owned())
-            }
-            Ok(answer) => (answer.status.to_string(), Some(answer.status), one_line(&answer.body)),
-            Err(error) => ("no answer".to_owned(), None, format!("{error}{again}")),
+        let words = match &sent.answer {
+            Ok(answer) if (300..400).contains(&answer.status) => "redirects are not followed".to_owned(),
+            Ok(answer) => one_line(&answer.body),
+            Err(error) => format!("{error}{again}"),
         };
+        let status = sent.answer.as_ref().ok().map(|answer| answer.status);
         let fields = [
             ("to", self.receiver.url().into()),
             ("status", status.into()),
@@ -303,6 +304,8 @@ impl Posting<'_> {
             ("posted_again", is_repeated.into()),
         ];
         let words = if self.json { words } else { format!("{took}  {words}") };
+        let what = status.map_or("no answer".to_owned(), |status| status.to_string());
+        let what = Word::new(what, if sent.is_taken() { Tone::Good } else { Tone::Bad });
         self.print(&ActivityEvent { what, words, ..accepted(delivery) }, &fields);
     }
 
@@ -322,7 +325,7 @@ impl Posting<'_> {
 
 fn accepted(delivery: &Delivery) -> ActivityEvent {
     let one = ActivityEvent {
-        what: ACCEPTED[0].to_owned(),
+        what: LogMessage::Accepted.into(),
         entity: Some(delivery.entity().to_string()),
         sequence: Some(delivery.sequence().0),
         ..ActivityEvent::default()

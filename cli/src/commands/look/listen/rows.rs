@@ -56,7 +56,7 @@ impl Rows {
                 // the newest claim.
                 let is_first = self.known.is_none();
                 let claimed = state.last_claim.as_ref().and_then(Nonce::drawn_at);
-                let is_news = |one: &ActivityEvent| match one.what.as_str() {
+                let is_news = |one: &ActivityEvent| match one.what.text.as_str() {
                     FAILED | BLOCKED => !is_first,
                     ACCEPTED => !is_first || claimed.is_none_or(|claimed| claimed >= self.begin),
                     _ => one.at.is_some_and(|at| at >= self.begin),
@@ -73,7 +73,7 @@ impl Rows {
         let about = |(one, looks): (ActivityEvent, u32)| match one.place().and_then(|place| deliveries.get(&place)) {
             Some(delivery) => Some(one.about(delivery)),
             // A delivery is accepted once it is written.
-            None if one.what == ACCEPTED => {
+            None if one.what.text == ACCEPTED => {
                 claimed.extend(Some((one, looks + 1)).filter(|(_, looks)| *looks < LOOKS));
                 None
             }

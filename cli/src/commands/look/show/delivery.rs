@@ -109,7 +109,7 @@ impl ShownOrder {
 
     fn print_status(&self, sequence: Sequence, status: &DeliveryStatus, deployment: &Deployment) {
         let now = deployment.env.now();
-        say!("{} {}  {}", style(self.order.as_str()).bold(), marked(sequence), output::state(&status.word));
+        say!("{} {}  {}", style(self.order.as_str()).bold(), marked(sequence), status.word.styled());
         status.sentences.iter().for_each(|sentence| say!("{sentence}"));
         deployment.print_next(&self.order, &status.next);
         say!();

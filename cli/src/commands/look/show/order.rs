@@ -6,7 +6,7 @@ use anyhow::Result;
 use console::style;
 use serde_json::json;
 use serializer::{
-    output::{self, Table, duration},
+    output::{Table, duration},
     say,
     view::{
         delivery::{self, delivery_json, parked_json},
@@ -15,6 +15,7 @@ use serializer::{
         position::marked,
         similar,
         timeline::{Timeline, outcome, waited},
+        tone::Word,
     },
 };
 use webhook_serializer::{
@@ -76,7 +77,7 @@ impl ShownOrder {
         let name = style(self.order.as_str()).bold();
         if seen.timeline.is_known() {
             let status = seen.status(now);
-            say!("{name}  {}", output::state(status.kind.as_str()));
+            say!("{name}  {}", Word::from(status.kind).styled());
             status.causes.iter().for_each(|cause| say!("{cause}"));
             deployment.print_next(&self.order, &status.next);
         } else {
@@ -164,7 +165,7 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
         let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
         table.row([
             marked(*sequence),
-            outcome(past),
+            outcome(past).text,
             of(|delivery| delivery.topic().to_owned()),
             of(|delivery| delivery.delivery_id().to_string()),
             started.map(Receipt::attempts_text).unwrap_or_default(),

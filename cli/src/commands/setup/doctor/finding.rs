@@ -1,8 +1,12 @@
 //! The result of one check of `doctor`, printed as a line or as JSON.
 
-use console::{StyledObject, style};
+use console::style;
 use serde_json::{Value, json};
-use serializer::{say, stack::api::Refusal};
+use serializer::{
+    say,
+    stack::api::Refusal,
+    view::tone::{Tone, Word},
+};
 
 /// The result of a check. The variants are sorted from the best result to the worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,34 +55,24 @@ impl CheckFinding {
     }
 
     pub fn print(&self, widest: usize) {
-        say!("{:<8}  {:<widest$}  {}", self.verdict.styled(), self.check, self.says);
+        say!("{:<8}  {:<widest$}  {}", self.verdict.word().styled(), self.check, self.says);
         if let Some(advice) = &self.advice {
             say!("{:<8}  {:<widest$}  {}", "", "", style(format_args!("→ {advice}")).bold());
         }
     }
 
     pub fn as_json(&self) -> Value {
-        json!({ "check": self.check, "result": self.verdict.word(), "says": self.says, "advice": self.advice })
+        json!({ "check": self.check, "result": self.verdict.word().text, "says": self.says, "advice": self.advice })
     }
 }
 
 impl CheckVerdict {
-    fn word(self) -> &'static str {
+    fn word(self) -> Word {
         match self {
-            Self::Ok => "ok",
-            Self::NotMade => "not made",
-            Self::Warning => "warning",
-            Self::Wrong => "wrong",
-        }
-    }
-
-    fn styled(self) -> StyledObject<&'static str> {
-        let word = style(self.word());
-        match self {
-            Self::Ok => word.green(),
-            Self::NotMade => word.dim(),
-            Self::Warning => word.yellow(),
-            Self::Wrong => word.red().bold(),
+            Self::Ok => Word::new("ok", Tone::Good),
+            Self::NotMade => Word::new("not made", Tone::Quiet),
+            Self::Warning => Word::new("warning", Tone::Warn),
+            Self::Wrong => Word::new("wrong", Tone::Bad),
         }
     }
 }
