@@ -3,6 +3,8 @@
 //! A blocked thread cannot be stopped. If a handler blocks for good, its thread is lost until the
 //! process ends. So handlers use no thread pool that other code depends on.
 
+mod idle;
+
 use std::{
     sync::{
         Arc, Mutex,
@@ -16,6 +18,7 @@ use tokio::{
     sync::{oneshot, watch},
 };
 
+use self::idle::IdleThreads;
 use crate::{handler::Isolation, time::Env};
 
 /// The number of threads that a process may lose and still start handlers.
@@ -35,11 +38,12 @@ const GRACE: Duration = Duration::from_millis(500);
 pub struct Threads {
     lost: Arc<watch::Sender<usize>>,
     closed: Arc<AtomicBool>,
+    idle: Arc<IdleThreads>,
 }
 
 impl Default for Threads {
     fn default() -> Self {
-        Self { lost: Arc::new(watch::Sender::new(0)), closed: Arc::default() }
+        Self { lost: Arc::new(watch::Sender::new(0)), closed: Arc::default(), idle: Arc::default() }
     }
 }
 
@@ -65,7 +69,7 @@ impl Threads {
 
     #[cfg(test)]
     pub(crate) fn spent() -> Self {
-        Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), closed: Arc::default() }
+        Self { lost: Arc::new(watch::Sender::new(MOST_LOST + 1)), ..Self::default() }
     }
 
     /// Returns whether too many threads are still lost after half a second. Such a process must be
@@ -104,7 +108,7 @@ impl Threads {
                 let _ = answer.send(output);
             }
         };
-        std::thread::Builder::new().name("handler".into()).spawn(run).ok()?;
+        self.idle.run(Box::new(run)).ok()?;
         Some(StartedWork::Thread(answered, CallerSide(task)))
     }
 }
@@ -270,6 +274,22 @@ mod tests {
         assert_eq!(task.abandon(), Stage::Waiting);
         assert!(!task.begin());
         assert_eq!(*task.lost.borrow(), 0);
+    }
+
+    #[tokio::test]
+    async fn thread_is_used_again_once_its_work_has_ended() {
+        let threads = Threads::default();
+        let run = async || {
+            let work = threads.begin(Isolation::Thread, async { std::thread::current().id() }).expect("a thread");
+            let Worked::Answered(id) = work.within(Duration::MAX, &Env::system()).await else { panic!("no answer") };
+            threads.idle.until_one_waits();
+            id
+        };
+        let first = run().await;
+        assert_eq!(run().await, first);
+        let (free, held) = stuck(&threads).await;
+        assert_ne!(run().await, first, "it is at work");
+        drop((free, held));
     }
 
     #[tokio::test]

@@ -1,0 +1,59 @@
+//! Threads whose work has ended, and which wait for the next.
+
+use std::{
+    io,
+    sync::{Arc, Mutex, Weak, mpsc},
+    thread,
+};
+
+/// The most threads that wait for work. Each keeps a stack.
+const MOST_IDLE: usize = 64;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// Runs each work on a thread that runs nothing else meanwhile, and uses idle threads again. They end with this value.
+#[derive(Debug, Default)]
+pub(super) struct IdleThreads(Mutex<Vec<mpsc::Sender<Work>>>);
+
+impl IdleThreads {
+    /// # Errors
+    ///
+    /// No thread is idle, and none can be created.
+    pub(super) fn run(self: &Arc<Self>, mut work: Work) -> io::Result<()> {
+        while let Some(idle) = self.0.lock().expect("no one panics while holding this").pop() {
+            match idle.send(work) {
+                Ok(()) => return Ok(()),
+                Err(unsent) => work = unsent.0,
+            }
+        }
+        let threads = Arc::downgrade(self);
+        let run = move || {
+            work();
+            while let Some(next) = Self::next(&threads) {
+                next();
+            }
+        };
+        thread::Builder::new().name("handler".into()).spawn(run).map(drop)
+    }
+
+    #[cfg(test)]
+    pub(super) fn until_one_waits(&self) {
+        while self.0.lock().expect("no one panics while holding this").is_empty() {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits for the next work of this thread. Returns `None` if the thread is not needed any more.
+    fn next(threads: &Weak<Self>) -> Option<Work> {
+        let (sender, works) = mpsc::channel();
+        let threads = threads.upgrade()?;
+        let mut idle = threads.0.lock().expect("no one panics while holding this");
+        if idle.len() >= MOST_IDLE {
+            return None;
+        }
+        idle.push(sender);
+        drop(idle);
+        drop(threads);
+        works.recv().ok()
+    }
+}
