@@ -89,7 +89,7 @@ impl Problem {
                     }
                     Some(InvalidKind::Request | InvalidKind::MissingTable | InvalidKind::UnreadableRow) | None => {}
                 }
-                let next = "Check that `serializer local` still runs, or the network and the region. Pages work again as soon as the tables answer.";
+                let next = "Check that `serializer local` still runs, or the network and the region. If it was restarted, restart the console too. Otherwise, pages work again as soon as the tables answer.";
                 (StatusCode::BAD_GATEWAY, "The tables do not answer", message, next)
             }
         }

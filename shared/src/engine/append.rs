@@ -328,7 +328,8 @@ impl Inbox {
             let (stored, woken) = tokio::join!(self.store.run(&put, patience()), self.wake(wake_up, delay, waking));
             match stored? {
                 PutOutcome::Stored => {
-                    if woken.is_err() {
+                    if let Err(error) = &woken {
+                        tracing::warn!(%error, entity = %incoming.entity, "a wake-up is owed");
                         self.watch_owed(&incoming.entity, answer_by.saturating_sub(env.monotonic())).await;
                     }
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };

@@ -102,7 +102,7 @@ async fn twenty_longest_waits_are_watched() {
     for age in (0..30).rev() {
         let entity = format!("test/{age:02}");
         world.append(&entity, "1").await;
-        lately.extend((age < 10).then(|| entity));
+        lately.extend((age < 10).then_some(entity));
         world.env.sleep(MINUTE).await;
     }
     picks(&mut world, &Arc::default(), Duration::ZERO, 0, |_| Ok(()));
@@ -123,8 +123,9 @@ async fn owed_wake_ups_leave_the_sweep_its_time() {
         let mut world = owed(Fault::Before(TableError::Throttled)).await;
         world.break_queue(move |_| out.clone());
         let deployed = SweepDeployment::by(&world);
-        let Swept { owed, segments, .. } = deployed.minute(5).await;
+        let Swept { owed, segments, oldest, .. } = deployed.minute(5).await;
         assert_eq!((owed, segments, watched(&world).await), (0, 1, 40));
+        assert!(oldest > 4 * MINUTE, "{oldest:?}");
     }
 }
 

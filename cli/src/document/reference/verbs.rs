@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use crate::verbs::VERBS;
+use crate::verbs::{Act, VERBS};
 
 /// Returns a line for each verb: what to type, and the first line of its help as a comment.
 pub fn verbs() -> String {
     let mut lines = String::new();
-    for command in VERBS.iter().filter_map(|verb| verb.command()) {
+    for (verb, command) in VERBS.iter().filter_map(|verb| Some((verb, verb.command()?))) {
         let mut typed = format!("serializer {}", command.get_name());
         let options = command.get_opts().filter(|option| option.is_required_set());
         let arguments = command.get_positionals().chain(options);
@@ -15,7 +15,7 @@ pub fn verbs() -> String {
             typed += &match argument.get_long() {
                 Some(option) => format!(" --{option} {value}"),
                 // Without an order, options choose many.
-                None if value == "ORDER" => format!(" {value}"),
+                None if value == "ORDER" || matches!(verb.act, Act::Delivery(_)) => format!(" {value}"),
                 None => format!(" [{value}]"),
             };
         }

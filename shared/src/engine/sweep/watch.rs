@@ -1,6 +1,6 @@
 //! Looks at the watched orders in each tick: sends owed wake-ups, and measures how long orders have waited.
 
-use std::time::Duration;
+use std::{cmp::Reverse, time::Duration};
 
 use futures_util::future::join_all;
 
@@ -31,6 +31,8 @@ enum Looked {
     Waits(Duration),
     /// The order waits no longer, or its row cannot be read.
     Over,
+    /// The wake-up could not be sent. The order waits for it.
+    Unsent(QueueError, Duration),
 }
 
 /// An order that has waited long.
@@ -74,9 +76,14 @@ impl Sweep<'_> {
                             self.long.push(LongWait { waited, entity: one.entity.clone(), watched });
                         }
                         Ok(Looked::Over) => {}
+                        Ok(Looked::Unsent(error, waited)) => {
+                            self.swept.oldest = self.swept.oldest.max(waited);
+                            failed += 1;
+                            ended = ended.and(Err(error.into()));
+                        }
                         Err(error) => {
                             failed += 1;
-                            ended = ended.and(Err(error));
+                            ended = ended.and(Err(error.into()));
                         }
                     }
                 }
@@ -89,39 +96,42 @@ impl Sweep<'_> {
     }
 
     /// Ends the watch only once its purpose is reached, so that a failure delays it to the next tick.
-    async fn look_at(&self, one: &Watched) -> Result<Looked, SweepError> {
+    async fn look_at(&self, one: &Watched) -> Result<Looked, StoreError> {
         let looked = match one.reason {
-            WatchReason::Owed => self.send_owed(one).await?,
-            WatchReason::Long => self.measure(one).await?,
+            WatchReason::Owed => self.send_owed(&one.entity).await?,
+            WatchReason::Long => match self.measure(&one.entity).await? {
+                waited if waited >= GRACE => Looked::Waits(waited),
+                _ => Looked::Over,
+            },
         };
-        if !matches!(looked, Looked::Waits(_)) {
+        if !matches!(looked, Looked::Waits(_) | Looked::Unsent(..)) {
             self.sweeper.store.run(&one.end, PATIENCE).await?;
         }
         Ok(looked)
     }
 
-    async fn send_owed(&self, one: &Watched) -> Result<Looked, QueueError> {
-        let entity = &one.entity;
-        match self.sweeper.waker.wake(entity, Duration::ZERO, PATIENCE).await {
+    async fn send_owed(&self, entity: &EntityKey) -> Result<Looked, StoreError> {
+        Ok(match self.sweeper.waker.wake(entity, Duration::ZERO, PATIENCE).await {
             Ok(()) => {
                 tracing::info!(%entity, "an owed wake-up was sent");
-                Ok(Looked::Woken)
+                Looked::Woken
             }
             Err(error @ QueueError::Refused(_)) => {
                 tracing::error!(%error, %entity, "an entity cannot be woken");
-                Ok(Looked::Refused)
+                Looked::Refused
             }
-            Err(error @ (QueueError::Unavailable(_) | QueueError::Denied(_))) => Err(error),
-        }
+            Err(error @ (QueueError::Unavailable(_) | QueueError::Denied(_))) => {
+                Looked::Unsent(error, self.measure(entity).await?)
+            }
+        })
     }
 
-    async fn measure(&self, one: &Watched) -> Result<Looked, StoreError> {
+    async fn measure(&self, entity: &EntityKey) -> Result<Duration, StoreError> {
         let store = &self.sweeper.store;
-        let row = store.get(&entity_row(&one.entity), PATIENCE).await?;
+        let row = store.get(&entity_row(entity), PATIENCE).await?;
         // The sweep logs a row that cannot be read.
         let state = row.as_ref().and_then(|row| EntityState::parse(row).ok());
-        let waited = state.map(|state| waited(&state, store.env().now())).unwrap_or_default();
-        Ok(if waited >= GRACE { Looked::Waits(waited) } else { Looked::Over })
+        Ok(state.map(|state| waited(&state, store.env().now())).unwrap_or_default())
     }
 
     pub(super) fn note_long_wait(&mut self, entity: &EntityKey, waited: Duration) {
@@ -136,7 +146,7 @@ impl Sweep<'_> {
 
     /// Drops the shorter waits, as far as there are too many, and notes which watches then have to end.
     fn keep_longest_waits(&mut self) {
-        self.long.sort_by(|left, right| right.waited.cmp(&left.waited));
+        self.long.sort_by_key(|one| Reverse(one.waited));
         let shorter = self.long.split_off(MOST_LONG.min(self.long.len()));
         self.too_many.extend(shorter.into_iter().filter_map(|one| one.watched));
     }
