@@ -24,7 +24,7 @@ use crate::{
         state::EntityState,
     },
     sources::{CopyOrder, OnOutage, SubscriberCopy, deliver::Linger},
-    telemetry::{Event, Observer, RequeueReason},
+    telemetry::{Event, LogMessage, Observer, RequeueReason},
     time::Timestamp,
     traces,
 };
@@ -329,7 +329,7 @@ impl Inbox {
             match stored? {
                 PutOutcome::Stored => {
                     if let Err(error) = &woken {
-                        tracing::warn!(%error, entity = %incoming.entity, "a wake-up is owed");
+                        tracing::warn!(%error, entity = %incoming.entity, "{}", LogMessage::WakeUpOwed.as_str());
                         self.watch_owed(&incoming.entity, answer_by.saturating_sub(env.monotonic())).await;
                     }
                     let appended = Appended { sequence: place.sequence, wake_up_failed: woken.err() };

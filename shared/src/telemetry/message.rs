@@ -50,6 +50,7 @@ texts! {
         Started = "started",
         Waited = "waited",
         WakeUpNotSent = "wake-up not sent",
+        WakeUpOwed = "wake-up owed",
     }
 }
 
