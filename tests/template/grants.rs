@@ -75,8 +75,8 @@ impl RequestedGrants {
             Action::Native(_) => return,
         };
         let is_watch = write.key.partition.1 == WATCHED.into();
-        let part = if is_watch && write.action == Action::Delete { "=watched" } else { "" };
-        self.note_table(action, &write.key.table, part);
+        let part = if is_watch && write.action == Action::Delete { format!("={WATCHED}") } else { String::new() };
+        self.note_table(action, &write.key.table, &part);
     }
 }
 

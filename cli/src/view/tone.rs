@@ -96,7 +96,7 @@ impl From<LogMessage> for Word {
         let tone = match message {
             LogMessage::Accepted => Some(Kind::Waiting.into()),
             LogMessage::Blocked => Some(Kind::Blocked.into()),
-            LogMessage::LeaseLost | LogMessage::WakeUpNotSent => Some(Tone::Warn),
+            LogMessage::LeaseLost | LogMessage::WakeUpNotSent | LogMessage::WakeUpOwed => Some(Tone::Warn),
             _ => None,
         };
         Self { text: message.as_str().to_owned(), tone }

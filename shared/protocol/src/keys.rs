@@ -151,8 +151,8 @@ pub fn sweep_position_range() -> Range {
 }
 
 /// The partition of the orders that each tick of the sweep looks at. No entity has this key, because each entity key
-/// contains a slash. The scheduler's role may delete only rows of this partition, so its name is one that a policy can
-/// contain.
+/// contains a slash. The scheduler's role may delete only rows of this partition, so its name has no control
+/// character, which a policy cannot contain.
 pub const WATCHED: &str = "watched";
 
 /// The sort key prefix of the orders whose wake-up could not be sent.

@@ -40,8 +40,8 @@ const SHORTEST_WAKE_UP: Duration = Duration::from_millis(250);
 
 pub(crate) const ANSWERED: Duration = DEADLINE.saturating_add(SHORTEST_WAKE_UP);
 
-/// The part of an append's time that is reserved for noting a wake-up that could not be sent, beside
-/// [`SHORTEST_WAKE_UP`].
+/// The part of an append's time that is reserved, after a quick claim, for noting a wake-up that could not be sent. It
+/// comes to [`SHORTEST_WAKE_UP`].
 const NOTING_OWED: Duration = Duration::from_millis(150);
 
 /// The part of an append's time that is reserved for deferring the delivery to the queue.

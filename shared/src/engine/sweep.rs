@@ -1,7 +1,7 @@
 //! Scans the table on a schedule, and wakes entities whose wake-up was lost.
 //!
 //! The sweep also extends the retention of deliveries that have waited long, and mends rows of an older version. It
-//! divides the table into [`SEGMENTS`] segments and scans one each one to three minutes, so that a pass takes one to
+//! divides the table into [`SEGMENTS`] segments and scans one every one to three minutes, so that a pass takes one to
 //! three hours, or longer if a sweep reaches its limit of time or rows. Then the sweep stores its position, and the next
 //! sweep continues there. A row may be swept twice, for example after a crash.
 
@@ -202,7 +202,7 @@ struct Sweep<'a> {
     rows: u64,
     /// The orders that have waited long: watched ones, and the longest waits of those that this sweep visited.
     long: Vec<LongWait>,
-    /// Ends the watches of orders that have waited less than the most that are watched.
+    /// Ends the watches of orders that are no longer among the longest waits.
     too_many: Vec<Remove>,
     swept: Swept,
 }

@@ -12,12 +12,12 @@ async fn watched(world: &TestWorld) -> usize {
     world.memory.query(&watched_range(1_000)).await.expect("memory answers").rows.len()
 }
 
-/// Returns a world in which the wake-ups of 40 orders could not be sent, and whose queue answers again.
-async fn owed(fault: Fault) -> TestWorld {
+/// Returns a world in which the wake-ups of some orders could not be sent, and whose queue answers again.
+async fn owed(fault: Fault, orders: usize) -> TestWorld {
     let mut world = TestWorld::new();
     let queue = world.queue.clone();
     world.break_queue(move |_| fault.clone());
-    for number in 0..40 {
+    for number in 0..orders {
         let begun = world.env.monotonic();
         let appended = world.inbox().append(&world.incoming(&format!("test/{number:03}"), "1")).await;
         assert!(appended.expect("it is stored").wake_up_failed.is_some());
@@ -27,12 +27,12 @@ async fn owed(fault: Fault) -> TestWorld {
     world
 }
 
-/// Promise: a wake-up that could not be sent is sent by the sweep's next tick, at any number of orders; a tick looks at
-/// watched orders for 30 s at most.
+/// Promise: a wake-up that could not be sent is sent by the sweep's next ticks, at any number of orders; a tick begins no
+/// further ones after 30 s.
 #[tokio::test(start_paused = true)]
 async fn owed_wake_up_is_sent_by_the_next_tick() {
     for fault in [Fault::Before(TableError::Throttled), Fault::Silent] {
-        let world = owed(fault).await;
+        let world = owed(fault, 40).await;
         // It may visit no row.
         let deployed = SweepDeployment::with(&world, world.sweeper().at_most(0));
         let Swept { owed, seen, .. } = deployed.minute(5).await;
@@ -44,8 +44,8 @@ async fn owed_wake_up_is_sent_by_the_next_tick() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn owed_wake_up_stays_owed_until_the_queue_takes_it() {
-    let mut world = owed(Fault::Before(TableError::Throttled)).await;
+async fn refused_owed_wake_up_stays_owed() {
+    let mut world = owed(Fault::Before(TableError::Throttled), 40).await;
     let woken = Arc::new(Woken::default());
     let refuses = |entity: &str| match entity {
         "test/007" => Err(QueueError::Unavailable("InternalError".into())),
@@ -62,8 +62,8 @@ async fn owed_wake_up_stays_owed_until_the_queue_takes_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn tick_that_dies_after_an_owed_wake_up_sends_it_again() {
-    let mut world = owed(Fault::Before(TableError::Throttled)).await;
+async fn owed_wake_up_of_a_killed_tick_is_repeated() {
+    let mut world = owed(Fault::Before(TableError::Throttled), 40).await;
     let woken = Arc::new(Woken::default());
     picks(&mut world, &woken, Duration::ZERO, 0, |_| Ok(()));
     let whole = world.table.clone();
@@ -77,6 +77,16 @@ async fn tick_that_dies_after_an_owed_wake_up_sends_it_again() {
     world.table = whole;
     SweepDeployment::with(&world, world.sweeper().at_most(0)).minutes([5, 6]).await;
     assert_eq!((woken.count(), watched(&world).await), ((40, 2), 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_owed_wake_ups_leave_the_sweep_its_time() {
+    let mut world = owed(Fault::Before(TableError::Throttled), 700).await;
+    picks(&mut world, &Arc::default(), Duration::from_millis(750), 0, |_| Ok(()));
+    let deployed = SweepDeployment::by(&world);
+    let Swept { owed, segments, .. } = deployed.minute(60).await;
+    // Forty groups take 30 s: two pages of 250 orders, and eight groups of sixteen.
+    assert_eq!((owed, segments), (2 * 250 + 8 * 16, 1));
 }
 
 /// Promise: once the sweep has seen that an order waits for five minutes, it measures the order's wait each minute.
@@ -120,7 +130,7 @@ async fn twenty_longest_waits_are_watched() {
 #[tokio::test(start_paused = true)]
 async fn owed_wake_ups_leave_the_sweep_its_time() {
     for out in [Fault::Before(TableError::Throttled), Fault::Silent] {
-        let mut world = owed(Fault::Before(TableError::Throttled)).await;
+        let mut world = owed(Fault::Before(TableError::Throttled), 40).await;
         world.break_queue(move |_| out.clone());
         let deployed = SweepDeployment::by(&world);
         let Swept { owed, segments, oldest, .. } = deployed.minute(5).await;
@@ -130,7 +140,7 @@ async fn owed_wake_ups_leave_the_sweep_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sweep_of_many_rows_waits_longer_for_its_next_segment() {
+async fn segment_of_many_rows_delays_the_next() {
     let (world, _) = forgotten(1_500, Duration::ZERO, |_| Ok(())).await;
     let deployed = SweepDeployment::with(&world, world.sweeper().in_one_part());
     let mut visits = Vec::new();

@@ -19,7 +19,7 @@ pub fn verbs() -> String {
                 None => format!(" [{value}]"),
             };
         }
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let about = command.get_about().expect("each verb has a help text").to_string();
         let (first, rest) = about.split_at(1);
         let _ = writeln!(lines, "{typed:46} # {}{rest}", first.to_lowercase());
     }

@@ -129,17 +129,18 @@ pub fn legend() -> String {
     };
     let run = if console::colors_enabled() { "  " } else { "█" };
     let lines = [
-        [
+        &[
             sample("·", Tone::Quiet.style(), "waiting"),
             sample(run, running(1), "running"),
             sample("!~", Tone::Warn.style(), "failed, retrying"),
             mark(MarkKind::Repeat, "repeat recognised"),
-        ],
-        [
+        ][..],
+        &[
             mark(MarkKind::Superseded, "left out for a newer one"),
             mark(MarkKind::Parked, "parked"),
             mark(MarkKind::Blocked, "blocked"),
-            sample("×»", Tone::Bad.style(), "worker died, taken over"),
+            sample("×", Tone::Bad.style(), "worker died"),
+            mark(MarkKind::TakenOver, "taken over"),
         ],
     ];
     lines.map(|line| line.join("   ")).join("\n")

@@ -45,8 +45,8 @@ pub(super) struct LongWait {
 }
 
 impl Sweep<'_> {
-    /// Looks at each watched order. Returns the first error, after it has tried others: if a whole group fails, the
-    /// rest is left to the next tick.
+    /// Looks at each watched order. Returns an error after it has tried others: if a whole group fails, the rest is left
+    /// to the next tick.
     pub(super) async fn look_at_watched(&mut self) -> Result<(), SweepError> {
         let store = &self.sweeper.store;
         let until = self.until.min(store.env().monotonic() + WATCHING);
@@ -87,7 +87,7 @@ impl Sweep<'_> {
                         }
                     }
                 }
-                if failed == some.len() || store.env().monotonic() >= until {
+                if failed == AT_ONCE || store.env().monotonic() >= until {
                     return ended;
                 }
             }

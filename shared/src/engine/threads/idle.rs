@@ -19,12 +19,11 @@ impl IdleThreads {
     /// # Errors
     ///
     /// No thread is idle, and none can be created.
-    pub(super) fn run(self: &Arc<Self>, mut work: Work) -> io::Result<()> {
-        while let Some(idle) = self.0.lock().expect("no one panics while holding this").pop() {
-            match idle.send(work) {
-                Ok(()) => return Ok(()),
-                Err(unsent) => work = unsent.0,
-            }
+    pub(super) fn run(self: &Arc<Self>, work: Work) -> io::Result<()> {
+        let idle = self.0.lock().expect("no one panics while holding this").pop();
+        if let Some(idle) = idle {
+            idle.send(work).expect("an idle thread waits for work");
+            return Ok(());
         }
         let threads = Arc::downgrade(self);
         let run = move || {
