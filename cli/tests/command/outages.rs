@@ -85,13 +85,14 @@ fn outage_is_shown_and_verbs_say_what_a_probe_found() {
     assert!(page.contains(&format!("{url} is down since ")), "{page}");
 
     let stays = format!("{url} stays down, and no order waits longer for it.");
-    let parked_and_blocked = [&["redrive", "warehouse/order/parked"][..], &["resume", "office/order/blocked"]];
+    let verbs =
+        [&["redrive", "warehouse/order/parked"][..], &["resume", "office/order/blocked"], &["retry", "--all", "--yes"]];
     let ran = std::thread::scope(|scope| {
         let local = &local;
         let run = |verb| scope.spawn(move || printed(&local.ran(verb)));
-        parked_and_blocked.map(run).map(|ran| ran.join().unwrap())
+        verbs.map(run).map(|ran| ran.join().unwrap())
     });
-    for failed in ran.into_iter().chain([printed(&local.ran(&["retry", "--all", "--yes"]))]) {
+    for failed in ran {
         assert!(failed.contains("\nThe probe failed: ") && failed.contains(&stays), "{failed}");
     }
 
