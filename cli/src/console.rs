@@ -92,9 +92,11 @@ const DEFAULT_PORT: u16 = 9001;
 
 impl Console {
     /// Serves the console on the address `listen`. Without `port`, the console listens on `DEFAULT_PORT` or, if that
-    /// port is taken, on any free port. Requests must name 127.0.0.1 or localhost as their host.
-    pub async fn start(watched: Watched, listen: IpAddr, port: Option<u16>) -> Result<Self> {
-        let bind = |port| bind((listen, port).into(), "for the console");
+    /// port is taken, on any free port. Requests must name 127.0.0.1 or localhost as their host. `option` is that of the
+    /// port, for errors.
+    pub async fn start(watched: Watched, listen: IpAddr, port: Option<u16>, option: &str) -> Result<Self> {
+        let advice = format!("with {option}");
+        let bind = |port| bind((listen, port).into(), &advice);
         let listener = match port {
             Some(port) => bind(port).await?,
             None => match bind(DEFAULT_PORT).await {

@@ -173,7 +173,7 @@ impl Shop {
 }
 
 pub async fn console(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Console {
-    Console::start(watched(deployment, story), LOOPBACK, Some(0)).await.expect("it starts")
+    Console::start(watched(deployment, story), LOOPBACK, Some(0), "--port").await.expect("it starts")
 }
 
 /// Opens a console as on a stack, where reading has a price. Returns also the meter of what its refreshes read.
@@ -183,7 +183,7 @@ pub async fn metered_console(deployment: &LocalDeployment) -> (Console, Arc<Mete
     let store = parts.store.clone();
     let refreshes = MeteredConnection { operator: deployment.operator_over(parts), store, meter: meter.clone() };
     let watched = Watched { is_local: false, refreshes: Some(refreshes), ..watched(deployment, None) };
-    (Console::start(watched, LOOPBACK, Some(0)).await.expect("it starts"), meter)
+    (Console::start(watched, LOOPBACK, Some(0), "--port").await.expect("it starts"), meter)
 }
 
 fn watched(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Watched {

@@ -28,7 +28,10 @@ pub fn result(job: &Listed) -> String {
         // Until a tick ends, its start is recorded as a crash.
         TickOutcome::Crashed if is_under_way(job) && job.state.last_tick == job.state.tick => String::new(),
         TickOutcome::Crashed => "crashed".to_owned(),
-        ending => format!("{ending} {} {}", duration(result.took), result.error).trim_end().to_owned(),
+        ending => {
+            let end = if result.may_be_cut() { "…" } else { "" };
+            format!("{ending} {} {}{end}", duration(result.took), result.error).trim_end().to_owned()
+        }
     }
 }
 

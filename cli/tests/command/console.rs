@@ -83,7 +83,7 @@ fn console_error_names_missing_deployment_or_taken_port() {
     let local = LocalProcess::start(&[]);
     let port = local.url.rsplit(':').next().expect("a port").to_owned();
     let taken = local.ran(&["console", "--port", &port]);
-    assert!(complained(&taken).contains("is taken; choose another for the console"), "{}", complained(&taken));
+    assert!(complained(&taken).contains("is taken; choose another with --port"), "{}", complained(&taken));
 }
 
 #[test]

@@ -43,7 +43,8 @@ pub struct ConsoleArguments {
 impl ConsoleArguments {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let console = Served::start(watched(&deployment, self.target.name(), self.by), self.listen, self.port).await?;
+        let console =
+            Served::start(watched(&deployment, self.target.name(), self.by), self.listen, self.port, "--port").await?;
         match self.json {
             true => print_json(&json!({ "what": "serving", "console": console.url })),
             false => {

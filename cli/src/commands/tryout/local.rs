@@ -235,7 +235,10 @@ impl Local {
         let stops = Stops::listen()?;
         let console = match samples_in {
             Some(_) => None,
-            None => Some(Console::start(watched(&deployment, story.clone()), self.listen, self.console_port).await?),
+            None => Some(
+                Console::start(watched(&deployment, story.clone()), self.listen, self.console_port, "--console-port")
+                    .await?,
+            ),
         };
         self.announce(&deployment, console.as_ref(), &sources.current());
         self.write_environment(&environment)?;

@@ -69,6 +69,11 @@ impl TickResult {
         shortened(text.trim_end(), LAST_RESULT_BYTES)
     }
 
+    /// Returns whether the stored form may lack the end of the error.
+    pub fn may_be_cut(&self) -> bool {
+        self.to_stored().len() + char::MAX_LEN_UTF8 > LAST_RESULT_BYTES
+    }
+
     fn from_stored(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
         Some(Self {
@@ -185,7 +190,8 @@ pub(super) mod tests {
     fn long_job_result_is_truncated_to_the_limit() {
         let state = JobState::parse(&fullest()).unwrap();
         let result = state.last_result.unwrap();
-        assert_eq!(result.to_stored().len(), LAST_RESULT_BYTES);
+        assert_eq!((result.to_stored().len(), result.may_be_cut()), (LAST_RESULT_BYTES, true));
+        assert!(!TickResult::crashed(result.at).may_be_cut());
         assert_eq!((result.ending, result.took), (TickOutcome::Crashed, Duration::from_secs(900)));
         assert_eq!(TickResult::from_stored(&result.to_stored()), Some(result));
     }
