@@ -5,7 +5,7 @@ use webhook_serializer::{protocol::receipt::Settlement, telemetry::LogMessage};
 
 use super::order_status::Kind;
 
-/// How much attention a state or an outcome needs.
+/// The attention that a state or an outcome needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
     Bad,

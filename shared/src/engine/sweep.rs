@@ -105,8 +105,8 @@ pub fn needs_wake_up(state: &EntityState, now: Timestamp) -> bool {
     !((state.is_empty() && !is_orphaned(state, now)) || state.is_stopped() || held || waits || fresh)
 }
 
-/// Returns the time for which the oldest delivery has waited for a worker. It is zero if none waits, or if all wait
-/// for an operator.
+/// Returns the age of the oldest delivery that waits for a worker. It is zero if none waits, or if all wait for an
+/// operator.
 fn waited(state: &EntityState, now: Timestamp) -> Duration {
     let waits = !state.is_empty() && !state.is_stopped();
     state.pending_since.filter(|_| waits).map(|since| now.since(since)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Runs each handler on a thread that runs nothing else meanwhile, and counts the lost threads.
+//! Gives each handler a thread, which runs nothing else until the handler ends, and counts the lost threads.
 //!
 //! A blocked thread cannot be stopped. If a handler blocks for good, its thread is lost until the
 //! process ends. So handlers use no thread pool that other code depends on.
@@ -80,8 +80,8 @@ impl Threads {
         self.are_spent() && env.within(GRACE, back).await.is_none()
     }
 
-    /// Starts `work`, on a thread that runs nothing else meanwhile unless `isolation` is `Inline`. Returns `None` if no
-    /// further handler may start or no thread could be created.
+    /// Starts `work`. Unless `isolation` is `Inline`, it gets a thread, which runs nothing else until the work ends.
+    /// Returns `None` if no further handler may start or no thread could be created.
     pub(crate) fn begin<F>(&self, isolation: Isolation, work: F) -> Option<StartedWork<F>>
     where
         F: Future<Output: Send> + Send + 'static,

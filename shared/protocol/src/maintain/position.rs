@@ -21,20 +21,15 @@ pub const SEGMENTS: u32 = 60;
 pub const TURN: Duration = Duration::from_secs(60);
 
 /// The rows of a segment that delay the next segment by one [`TURN`].
-pub const ROWS_A_TURN: u64 = 1_000;
+const ROWS_A_TURN: u64 = 1_000;
 
 /// The most turns from one segment to the next. So a pass over a large table is due each three hours.
-pub const MOST_TURNS: u64 = 3;
+const MOST_TURNS: u64 = 3;
 
 /// Returns the time from the due time of a segment with `rows` rows to that of the next. A large table is swept less
 /// often, because each pass costs in proportion to its rows.
 pub fn pace(rows: u64) -> Duration {
     TURN * rows.div_ceil(ROWS_A_TURN).clamp(1, MOST_TURNS) as u32
-}
-
-/// Returns the time between two passes of segments that follow each other at `pace`.
-const fn pass_time(pace: Duration) -> Duration {
-    Duration::from_secs(pace.as_secs() * SEGMENTS as u64)
 }
 
 /// A step of the sweep: the scan of one segment of the table.
@@ -56,7 +51,7 @@ impl SweepTurn {
 
     /// Returns the first scan of a pass whose segments are all due at once.
     pub fn first_of_pass(tick: Timestamp) -> Self {
-        let due = tick.as_millis().saturating_sub((pass_time(pace(u64::MAX)) - TURN).as_millis() as u64);
+        let due = tick.as_millis().saturating_sub((pace(u64::MAX) * SEGMENTS - TURN).as_millis() as u64);
         Self::first(Timestamp::from_millis(due))
     }
 
@@ -79,7 +74,7 @@ impl SweepTurn {
     /// segments differs, some of them follow later.
     #[must_use]
     pub fn finished(&self, tick: Timestamp, pace: Duration) -> Self {
-        let most_late = pass_time(pace) - 2 * pace;
+        let most_late = pace * (SEGMENTS - 2);
         let earliest = Timestamp::from_millis(tick.as_millis().saturating_sub(most_late.as_millis() as u64));
         Self { number: self.number + 1, after: None, due: (self.due + pace).max(earliest) }
     }

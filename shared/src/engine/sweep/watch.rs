@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// The longest time for which a tick looks at the watched orders, so that it also sweeps.
+/// The time after which a tick looks at no further watched orders, so that it also sweeps.
 const WATCHING: Duration = Duration::from_secs(30);
 
 /// The number of orders that are looked at concurrently.

@@ -11,7 +11,8 @@ const MOST_IDLE: usize = 64;
 
 type Work = Box<dyn FnOnce() + Send>;
 
-/// Runs each work on a thread that runs nothing else meanwhile, and uses idle threads again. They end with this value.
+/// Gives each work a thread, which runs nothing else until the work ends, and then waits for the next one. Idle threads
+/// end with this value.
 #[derive(Debug, Default)]
 pub(super) struct IdleThreads(Mutex<Vec<mpsc::Sender<Work>>>);
 
