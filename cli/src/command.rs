@@ -260,6 +260,29 @@ fn lacks_permission(error: &(dyn std::error::Error + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
+    /// An argument that conflicts with the needed one lifts clap's requirement.
+    #[test]
+    fn option_without_the_option_it_needs_is_refused() {
+        for (line, part) in [
+            ("local --act five", "--demo"),
+            ("local --act five --json", "--demo"),
+            ("local --svg FILE --queue-port 9123", "--demo"),
+            ("local --plain --no-functions", "--demo"),
+            ("local --invoke http://127.0.0.1:9200 --demo", "--no-functions"),
+            ("local --invoke http://127.0.0.1:9200 --worker FILE", "--no-functions"),
+            ("show shop/order/1 --raw --settled 5", "<SEQUENCE>"),
+            ("show shop/order/1 --diff --history", "<SEQUENCE>"),
+            ("listen --outcome parked --timeout 5", "cannot be used with '--timeout"),
+            ("doctor --local --detect-drift", "cannot be used with '--detect-drift'"),
+        ] {
+            let line = std::iter::once("serializer").chain(line.split(' '));
+            let error = super::Arguments::try_parse_from(line.clone()).map(drop).unwrap_err().to_string();
+            assert!(error.contains(part), "{}: {error}", line.collect::<Vec<_>>().join(" "));
+        }
+    }
+
     #[test]
     fn command_line_definition_is_valid() {
         super::grouped().debug_assert();

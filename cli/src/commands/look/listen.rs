@@ -77,7 +77,7 @@ pub struct Listen {
     topic: Option<Pattern>,
     /// Only events with this outcome: accepted, applied, repeat, parked, superseded, void (a tombstone), failed, blocked, …
     #[arg(
-        long, value_name = "WORD", conflicts_with = "to", hide_possible_values = true,
+        long, value_name = "WORD", conflicts_with_all = ["to", "secret", "timeout", "yes"], hide_possible_values = true,
         value_parser = PossibleValuesParser::new(outcomes())
     )]
     outcome: Option<String>,

@@ -32,10 +32,10 @@ pub struct Show {
     /// One delivery: its position, such as 7011, or its whole sequence
     sequence: Option<Named>,
     /// List what operators did to the order: who, when and why
-    #[arg(long, conflicts_with_all = ["sequence", "settled"])]
+    #[arg(long, conflicts_with_all = ["sequence", "settled", "raw", "diff"])]
     history: bool,
     /// Show at most the N newest settled deliveries
-    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "sequence")]
+    #[arg(long, default_value_t = 20, value_name = "N", conflicts_with_all = ["sequence", "raw", "diff"])]
     settled: usize,
     /// Show the body as it was sent, nothing hidden; on a terminal, control characters are escaped
     #[arg(long, requires = "sequence")]

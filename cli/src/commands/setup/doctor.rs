@@ -36,7 +36,7 @@ Besides the permissions to operate, it uses these if it has them: cloudformation
     DescribeContinuousBackups, sqs:GetQueueAttributes. A check without its permission is `not made`, and names it.")]
 pub struct Doctor {
     /// Let CloudFormation compare the stack with its template now; takes a few minutes
-    #[arg(long, requires = "stack")]
+    #[arg(long, requires = "stack", conflicts_with = "local")]
     detect_drift: bool,
     /// Leave out the checks that read the rows
     #[arg(long)]
