@@ -4,12 +4,14 @@
 //! row tells where an order began, and the first deliveries expire, so deliveries cannot be counted from the start. The
 //! last digits do not change, follow from the sequence alone, and grow by one from delivery to delivery.
 
-use std::{fmt, num::ParseIntError, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use webhook_serializer::{
     engine::store::{Store, StoreError},
     protocol::entity::{EntityKey, Sequence},
 };
+
+use crate::output::this_command;
 
 /// The timeout of reading an order's row.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,10 +41,16 @@ pub fn marked(sequence: Sequence) -> String {
 pub struct Named(u64);
 
 impl FromStr for Named {
-    type Err = ParseIntError;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix('#').unwrap_or(text).parse().map(Self)
+        text.strip_prefix('#').unwrap_or(text).parse().map(Self).map_err(|_| {
+            format!(
+                "a delivery is named by its position, the last four digits of its sequence, such as 7011, or by its whole \
+                 sequence. `{} show ORDER` lists the order's deliveries by position",
+                this_command()
+            )
+        })
     }
 }
 
@@ -92,7 +100,14 @@ mod tests {
         assert_eq!(up_to("9998", 1_795_504_560_003), 1_795_504_559_998);
         assert_eq!(up_to("1795504557011", 1_795_504_557_013), 1_795_504_557_011);
         assert_eq!((up_to("3", 4), up_to("12", 4)), (3, 12));
-        assert!("no".parse::<Named>().is_err());
+    }
+
+    #[test]
+    fn malformed_position_error_says_what_a_position_is() {
+        for text in ["abc", "", "#", "7011x", "99999999999999999999"] {
+            let error = text.parse::<Named>().unwrap_err();
+            assert!(error.contains("the last four digits of its sequence") && error.contains("show ORDER"), "{error}");
+        }
     }
 
     #[test]
