@@ -165,6 +165,6 @@ impl Doctor {
         }
         let days = deployment.retention.as_secs() / 86_400;
         report.report(rows::heard_of(&survey, sources.as_ref().ok(), days, deployment.env.now()));
-        report.report([rows::trouble(&survey, deployment)]);
+        report.report([rows::trouble(&survey.overview, &deployment.line("status", &[]))]);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Error;
 use serializer::{
     output::{duration, this_command},
-    view::order_status::Kind,
+    view::{order_status::Kind, overview::Overview, summary::summary},
 };
 use webhook_serializer::{
     aws::stored::Refused,
@@ -152,24 +152,14 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     findings
 }
 
-pub fn trouble(survey: &Survey, deployment: &Deployment) -> CheckFinding {
+/// Sums up the orders in the words of `status`. `status` is the command line that shows more.
+pub fn trouble(seen: &Overview, status: &str) -> CheckFinding {
     const CHECK: &str = "orders";
-    let seen = &survey.overview;
-    let blocked = seen.count(Kind::Blocked);
-    let parked = seen.parked.len();
-    let failing = seen.count(Kind::Failing);
-    let abandoned = seen.count(Kind::Abandoned);
-    let orders = seen.orders;
-    if blocked + parked + abandoned == 0 {
-        return CheckFinding::ok(
-            CHECK,
-            format!("{orders} orders, {failing} of them failing and retried; nothing is blocked, abandoned or parked"),
-        );
+    let says = summary(seen, true, true);
+    if seen.parked.is_empty() && [Kind::Blocked, Kind::Abandoned].into_iter().all(|kind| seen.count(kind) == 0) {
+        return CheckFinding::ok(CHECK, says);
     }
-    let advice = format!("`{}` shows them by source and error, with the next command", deployment.line("status", &[]));
-    let says = format!(
-        "{orders} orders: {blocked} blocked, {abandoned} with the lease of a dead holder; {parked} deliveries parked"
-    );
+    let advice = format!("`{status}` shows them by source and error, with the next command");
     CheckFinding::warning(CHECK, says, advice)
 }
 
@@ -181,12 +171,36 @@ mod tests {
     };
 
     use super::*;
+    use crate::commands::setup::doctor::finding::CheckVerdict;
 
     fn job(name: &str, last_tick: Timestamp) -> Listed {
         let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, format!("cron/{name}"));
         let row = row.with(a::TAIL, 0_u32).with(a::HEAD, 0_u32).with(a::TOKEN, 1_u32);
         let state = JobState { last_tick: Some(last_tick), ..JobState::parse(&row).unwrap() };
         Listed { name: name.to_owned(), plan: JobPlan::parse("on * * * * *"), state }
+    }
+
+    #[test]
+    fn orders_are_summed_up_in_the_words_of_status() {
+        const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+        let order = |number: u32| {
+            let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, format!("shop/order/{number}"));
+            row.with(a::TAIL, 4_u32).with(a::HEAD, 2_u32).with(a::TOKEN, 9_u32)
+        };
+        let mut seen = Overview::default();
+        seen.order(&order(1).with(a::HOLD, 1_700_000_000_000_u64), NOW);
+        seen.order(&order(2).with(a::LAST_ERROR, "down").with(a::RETRY_AT, 1_800_000_004_000_u64), NOW);
+        let found = trouble(&seen, "serializer status");
+        assert_eq!(found.verdict, CheckVerdict::Ok);
+        assert_eq!(
+            found.says,
+            "2 orders: 0 wait, 0 are failing, 0 are blocked, 1 is waiting for an unavailable destination, 1 is on hold. \
+             Nothing is parked."
+        );
+        seen.order(&order(3).with(a::BLOCKED, "attempts"), NOW);
+        let found = trouble(&seen, "serializer status");
+        assert_eq!((found.verdict, found.says), (CheckVerdict::Warning, summary(&seen, true, true)));
+        assert!(found.advice.unwrap().contains("`serializer status`"));
     }
 
     #[test]
