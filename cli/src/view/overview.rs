@@ -51,6 +51,11 @@ impl OrderSummary {
         self.state.pending_since.or(self.state.hold.since())
     }
 
+    /// Returns the sequence of the order's next delivery, if a delivery waits.
+    pub fn next(&self) -> Option<Sequence> {
+        (!self.state.is_empty()).then(|| self.state.next())
+    }
+
     pub fn error(&self) -> Option<&str> {
         self.state.last_error.as_deref()
     }
@@ -157,7 +162,9 @@ pub struct StatusGroup {
     /// The waiting deliveries among them that were read and come from other sources.
     pub others: BTreeMap<SourceName, u64>,
     pub oldest: Option<Timestamp>,
-    pub example: (EntityKey, Sequence),
+    /// The order whose deliveries wait longest, with the next of them or the oldest parked one. An order may be on hold, or
+    /// have a dead holder's lease, without a delivery.
+    pub example: (EntityKey, Option<Sequence>),
 }
 
 impl StatusGroup {
@@ -322,7 +329,7 @@ impl Overview {
         let mut groups = OrderGroups::default();
         for lane in &self.lanes {
             let entity = &lane.state.entity;
-            let next = lane.state.next();
+            let next = lane.next();
             let group = groups.of(lane.kind, lane.source.as_ref(), lane.error(), (entity, next));
             group.add(entity, next, lane.state.waiting(), lane.since());
             for (source, waiting) in lane.waiting.iter().filter(|(source, _)| Some(*source) != lane.source.as_ref()) {
@@ -330,9 +337,9 @@ impl Overview {
             }
         }
         for one in &self.parked {
-            let at = (&one.entity, one.sequence);
+            let at = (&one.entity, Some(one.sequence));
             let group = groups.of(Kind::Parked, Some(&one.source), Some(&one.error), at);
-            group.add(&one.entity, one.sequence, 1, one.since);
+            group.add(&one.entity, Some(one.sequence), 1, one.since);
         }
         let mut groups: Vec<StatusGroup> = groups.0.into_values().map(|gathered| gathered.group).collect();
         groups.sort_by_key(|group| (group.kind, std::cmp::Reverse(group.deliveries)));
@@ -356,7 +363,7 @@ impl<'a> OrderGroups<'a> {
         kind: Kind,
         source: Option<&SourceName>,
         error: Option<&str>,
-        at: (&EntityKey, Sequence),
+        at: (&EntityKey, Option<Sequence>),
     ) -> &mut OrderGroup<'a> {
         let alike = (kind, source.cloned(), error.map(alike));
         self.0.entry(alike).or_insert_with_key(|(_, source, error)| OrderGroup {
@@ -376,7 +383,7 @@ impl<'a> OrderGroups<'a> {
 }
 
 impl<'a> OrderGroup<'a> {
-    fn add(&mut self, entity: &'a EntityKey, sequence: Sequence, deliveries: u64, since: Option<Timestamp>) {
+    fn add(&mut self, entity: &'a EntityKey, sequence: Option<Sequence>, deliveries: u64, since: Option<Timestamp>) {
         self.orders.insert(entity);
         let group = &mut self.group;
         group.orders = self.orders.len() as u64;

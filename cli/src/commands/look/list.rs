@@ -104,7 +104,7 @@ impl ListedOrder<'_> {
         json!({
             "entity": entity, "state": status.kind.as_str(), "since": self.since(), "active_at": self.active_at(),
             "source": self.source(), "topic": self.lane.and_then(|lane| lane.topic.as_ref()),
-            "waiting": state.map_or(0, |state| state.waiting()), "sequence": state.map(|state| state.next()),
+            "waiting": state.map_or(0, |state| state.waiting()), "sequence": self.lane.and_then(OrderSummary::next),
             "attempts": state.map(|state| state.attempts), "retry_at": state.and_then(|state| state.retry_at),
             "error": self.lane.and_then(|lane| lane.error()),
             "parked": self.parked.iter().map(|one| parked_json(one)).collect::<Vec<_>>(),

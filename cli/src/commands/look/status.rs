@@ -107,7 +107,6 @@ impl Status {
         }
         let mut table = Table::new(&["state", "source", ">orders", ">deliveries", ">oldest", "error", "the oldest"]);
         for group in &groups {
-            let (entity, sequence) = &group.example;
             table.row([
                 group.kind.as_str().to_owned(),
                 group.source.as_ref().map_or("?", SourceName::as_str).to_owned(),
@@ -115,7 +114,7 @@ impl Status {
                 format!("{}{}", group.deliveries, group.of_others()),
                 group.oldest.map(|at| duration(now.since(at))).unwrap_or_default(),
                 group.error.clone().unwrap_or_default(),
-                format!("{entity} {}", marked(*sequence)),
+                oldest(group),
             ]);
         }
         say!();
@@ -134,10 +133,14 @@ impl Status {
     }
 }
 
+fn oldest(group: &StatusGroup) -> String {
+    let (entity, sequence) = &group.example;
+    sequence.map_or_else(|| entity.to_string(), |sequence| format!("{entity} {}", marked(sequence)))
+}
+
 fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deployment) -> [(String, &'static str); 2] {
     let (entity, sequence) = &group.example;
     let order = entity.as_str();
-    let sequence = ShortSequence(*sequence).to_string();
     let mut only = Vec::new();
     if let Some(source) = &group.source {
         only.extend(["--source", source.as_str()]);
@@ -148,27 +151,26 @@ fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deploym
     let list = |option| (deployment.line("list", &[&[option], &only[..]].concat()), "all of these");
     let many = |verb| deployment.line(verb, &only);
     let show = |arguments: &[&str], what_for| (deployment.line("show", &[&[order], arguments].concat()), what_for);
-    match group.kind {
-        Kind::Parked if entity.is_unrouted() => {
-            let redrive = NextCommand::redrive(entity, group.example.1, 1);
-            [
-                show(&[&sequence], "the oldest, with its body"),
-                (redrive.line(&deployment.option, entity), redrive.purpose),
-            ]
+    match (group.kind, sequence) {
+        (Kind::Parked, Some(sequence)) => {
+            let redrive = match entity.is_unrouted() {
+                true => {
+                    let redrive = NextCommand::redrive(entity, *sequence, 1);
+                    (redrive.line(&deployment.option, entity), redrive.purpose)
+                }
+                false => (many("redrive"), "after the fix: lists the deliveries to redrive, then asks"),
+            };
+            [show(&[&ShortSequence(*sequence).to_string()], "the oldest, with its body"), redrive]
         }
-        Kind::Parked => [
-            show(&[&sequence], "the oldest, with its body"),
-            (many("redrive"), "after the fix: lists the deliveries to redrive, then asks"),
-        ],
-        Kind::Blocked => [
+        (Kind::Blocked, _) => [
             show(&[], "why the oldest is blocked"),
             (many("resume"), "after the fix: lists the orders to resume, then asks"),
         ],
-        Kind::Failing | Kind::Unavailable => [
+        (Kind::Failing | Kind::Unavailable, _) => [
             show(&[], "what the oldest waits for"),
             (many("retry"), "once the cause is over: lists the orders to try again, then asks"),
         ],
-        Kind::OnHold => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],
+        (Kind::OnHold, _) => [list("--held"), show(&["--history"], "who put the oldest on hold, and why")],
         _ => match group.source.as_ref().filter(|source| paused.contains(*source)) {
             Some(source) => {
                 [list("--waiting"), (deployment.line("source resume", &[source.as_str()]), "ends the source's pause")]

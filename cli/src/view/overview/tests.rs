@@ -71,7 +71,7 @@ fn overview_sorts_groups_of_orders_by_urgency() {
             let source = group.source.as_ref().map_or("?", SourceName::as_str);
             let error = group.error.as_deref().unwrap_or("-");
             let oldest = group.oldest.map_or(0, Timestamp::as_millis);
-            let (entity, sequence) = &group.example;
+            let (entity, sequence) = (&group.example.0, group.example.1.unwrap());
             let what = group.kind.as_str();
             let deliveries = format!("{}{}", group.deliveries, group.of_others());
             format!("{what} {source} {error} {} {deliveries} {oldest} {entity} {sequence}", group.orders)
@@ -85,6 +85,16 @@ fn overview_sorts_groups_of_orders_by_urgency() {
             "waiting shop - 1 2 (1 of other) 7 shop/order/9 3",
         ]
     );
+}
+
+#[test]
+fn group_of_an_order_without_deliveries_names_no_position() {
+    let mut seen = Overview::default();
+    seen.order(&order("shop/order/1").with(a::TAIL, 0_u32).with(a::HEAD, 0_u32).with(a::HOLD, 400_u32), NOW);
+    let example = |seen: &Overview| seen.groups()[0].example.clone();
+    assert_eq!(example(&seen), (key("shop/order/1"), None));
+    seen.order(&order("shop/order/2").with(a::HOLD, 300_u32), NOW);
+    assert_eq!(example(&seen), (key("shop/order/2"), Some(Sequence(3))));
 }
 
 /// Promise: `list` holds only the orders that it shows and those that are not settled.
