@@ -49,7 +49,8 @@ pub struct ListArguments {
     /// Only orders whose next delivery failed or found its destination unavailable, and is tried again
     #[arg(long)]
     failing: bool,
-    /// Only orders whose deliveries wait for a worker, or that somebody has leased
+    /// Only orders whose deliveries are handled now, or wait for a worker or for the end of a lease; also orders with a
+    /// dead holder's lease. `lease list` lists all leases
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]
@@ -264,5 +265,36 @@ impl ListArguments {
         if let Some(end) = delivery::first_end(kept_until) {
             say!("{end}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use webhook_serializer::protocol::{
+        format::{FORMAT, attribute as a},
+        table::Row,
+    };
+
+    use super::*;
+    use crate::command::{Arguments, Command};
+
+    #[test]
+    fn waiting_option_takes_a_leased_order_only_with_deliveries() {
+        const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+        let leased = |key: &str, head: u32, until: u32| {
+            let row = Row::new().with(a::VERSION, FORMAT).with(a::ENTITY, key).with(a::TAIL, 4_u32).with(a::HEAD, head);
+            let row = row.with(a::TOKEN, 9_u32).with(a::HOLDER, "h").with(a::KIND, "exclusive");
+            row.with(a::HOLDER_INFO, "a script").with(a::EXPIRES_AT, until)
+        };
+        let mut seen = Overview::default();
+        seen.order(&leased("shop/order/waits", 2, 1_004_000), NOW);
+        seen.order(&leased("shop/order/empty", 4, 1_004_000), NOW);
+        seen.order(&leased("shop/order/dead", 4, 900_000), NOW);
+        let asked = Arguments::try_parse_from(["serializer", "list", "--waiting"]).unwrap().command;
+        let Command::List(list) = asked else { panic!("list") };
+        let entries = list.entries(&seen, &OrderFilter::default());
+        let orders: Vec<&str> = entries.iter().map(|(order, _)| order.as_str()).collect();
+        assert_eq!(orders, ["shop/order/dead", "shop/order/waits"]);
     }
 }
