@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use console::{Alignment, AnsiCodeIterator, measure_text_width, pad_str};
+use console::{Alignment, AnsiCodeIterator, Style, measure_text_width, pad_str};
 use webhook_serializer::protocol::attempt::RetryPolicy;
 pub use webhook_serializer::protocol::format::{quoted, visible};
 
@@ -94,7 +94,7 @@ pub fn one_line(text: &str) -> String {
 #[derive(Debug, Clone)]
 pub struct Table {
     columns: Vec<(String, Alignment)>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<(String, Style)>>,
 }
 
 impl Table {
@@ -108,7 +108,14 @@ impl Table {
     }
 
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        self.rows.push(cells.into_iter().map(|cell| one_line(&cell)).collect());
+        self.rows.push(cells.into_iter().map(|cell| (one_line(&cell), Style::new())).collect());
+    }
+
+    /// Sets the style of a cell of the newest row. Like all styles, it shows only where colours are enabled.
+    pub fn style(&mut self, column: usize, style: Style) {
+        if let Some(cell) = self.rows.last_mut().and_then(|row| row.get_mut(column)) {
+            cell.1 = style;
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -122,23 +129,25 @@ impl Table {
 
 impl std::fmt::Display for Table {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let cell = |row: &Vec<String>, column: usize| row.get(column).map_or(0, |cell| measure_text_width(cell));
+        let cell =
+            |row: &[(String, Style)], column: usize| row.get(column).map_or(0, |(cell, _)| measure_text_width(cell));
         let widths: Vec<usize> = (0..self.columns.len())
             .map(|column| {
                 let widest = self.rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
                 widest.max(measure_text_width(&self.columns[column].0))
             })
             .collect();
-        let mut line = |cells: &[String], style: &console::Style| {
+        let mut line = |cells: &[(String, Style)]| {
             let mut text = String::new();
-            for ((cell, width), (_, alignment)) in cells.iter().zip(&widths).zip(&self.columns) {
-                let _ = write!(text, "{}  ", pad_str(cell, *width, *alignment, None));
+            for (((cell, style), width), (_, alignment)) in cells.iter().zip(&widths).zip(&self.columns) {
+                let cell = style.apply_to(cell).to_string();
+                let _ = write!(text, "{}  ", pad_str(&cell, *width, *alignment, None));
             }
-            writeln!(f, "{}", style.apply_to(text.trim_end()))
+            writeln!(f, "{}", text.trim_end())
         };
-        let heading: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        line(&heading, &console::Style::new().dim())?;
-        self.rows.iter().try_for_each(|row| line(row, &console::Style::new()))
+        let heading: Vec<_> = self.columns.iter().map(|(name, _)| (name.clone(), Style::new().dim())).collect();
+        line(&heading)?;
+        self.rows.iter().try_for_each(|row| line(row))
     }
 }
 
@@ -216,6 +225,23 @@ mod tests {
         table.row(["a".into(), "100".into()]);
         table.row(["longer".into(), "7".into()]);
         assert_eq!(console::strip_ansi_codes(&table.to_string()), "name      n\na       100\nlonger    7\n");
+    }
+
+    #[test]
+    fn styled_cells_keep_the_columns_aligned() {
+        let table = |styles: [Style; 2]| {
+            let mut table = Table::new(&["state", ">n", "last"]);
+            table.row(["idle".into(), "100".into(), "yes".into()]);
+            table.row(["\u{1b}[31mred".into(), "7".into(), "no".into()]);
+            styles.into_iter().enumerate().for_each(|(column, style)| table.style(column, style));
+            table.to_string()
+        };
+        let plain = table([Style::new(), Style::new()]);
+        let styled = table([Style::new().red().force_styling(true), Style::new().dim().force_styling(true)]);
+        assert!(
+            styled.contains("\u{1b}[31m\\u001b[31mred\u{1b}[0m  ") && styled.contains("  \u{1b}[2m7\u{1b}[0m  no\n")
+        );
+        assert_eq!(console::strip_ansi_codes(&styled), console::strip_ansi_codes(&plain));
     }
 
     #[test]

@@ -74,8 +74,12 @@ impl Word {
         Self { text: text.into(), tone: Some(tone.into()) }
     }
 
+    pub fn style(&self) -> Style {
+        self.tone.map(Tone::style).unwrap_or_default()
+    }
+
     pub fn styled(&self) -> StyledObject<&str> {
-        self.tone.map(Tone::style).unwrap_or_default().apply_to(&self.text)
+        self.style().apply_to(&self.text)
     }
 }
 

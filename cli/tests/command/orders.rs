@@ -6,8 +6,10 @@ use std::{
 };
 
 use serde_json::Value;
+use serializer::view::tone::Word;
+use webhook_serializer::protocol::receipt::Settlement;
 
-use crate::running::{LocalProcess, complained, event, file, folder, position, printed, ran, serializer};
+use crate::running::{LocalProcess, coloured, complained, event, file, folder, position, printed, ran, serializer};
 
 const ORDER: &str = "shopify/order/450789469";
 
@@ -240,6 +242,9 @@ fn show_prints_repeats_until_order_is_erased() {
     let first = seen["settled"][0]["sequence"].as_u64().expect("a receipt");
     assert!(shown.contains(&format!("repeat of {}", position(first))), "{shown}");
     assert!(shown.contains("All deliveries are settled."), "{shown}");
+    let settled = local.coloured(&["show", ORDER]);
+    let repeat = Word::new(format!("repeat of {}", position(first)), Settlement::Repeat);
+    assert!(settled.contains(&coloured(Settlement::Applied)) && settled.contains(&coloured(repeat)), "{settled:?}");
     assert_eq!((&seen["settled"][1]["outcome"], &seen["settled"][1]["of"]), (&"repeat".into(), &first.into()));
     let asked = local.ran(&["erase", ORDER]);
     assert!(
@@ -350,6 +355,8 @@ fn show_reports_deliveries_run_again_by_rewind() {
         waits.contains("It was applied before, under token ") && waits.contains("; a rewind runs it again."),
         "{waits}"
     );
+    let waiting = local.coloured(&["show", ORDER]);
+    assert_eq!(waiting.matches(&coloured(Settlement::Applied)).count(), 2, "{waiting:?}");
     let history = printed(&local.ran(&["show", ORDER, "--history"]));
     for wanted in ["rewind", "the table was emptied", "2 deliveries from "] {
         assert!(history.contains(wanted), "{history}");

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde_json::Value;
+use serializer::view::tone::Word;
 use webhook_serializer::protocol::entity::Sequence;
 
 /// Returns the command, without a stack's variables in its environment.
@@ -46,6 +47,12 @@ pub fn complained(output: &Output) -> String {
 /// Formats a delivery's position as the command shows it: `#7011`.
 pub fn position(sequence: u64) -> String {
     serializer::view::position::marked(Sequence(sequence))
+}
+
+/// Returns a word as the command prints it with colours.
+pub fn coloured(word: impl Into<Word>) -> String {
+    let word = word.into();
+    word.style().force_styling(true).apply_to(word.text).to_string()
 }
 
 /// Returns the path of a sample in `events/`.
@@ -145,11 +152,20 @@ impl LocalProcess {
 
     /// Runs a command on this run.
     pub fn ran(&self, command: &[&str]) -> Output {
+        self.command(command).output().expect("it can be run")
+    }
+
+    /// Returns what a command prints with colours, as on a terminal.
+    pub fn coloured(&self, command: &[&str]) -> String {
+        printed(&self.command(command).env("CLICOLOR_FORCE", "1").output().expect("it can be run"))
+    }
+
+    fn command(&self, command: &[&str]) -> Command {
         let mut arguments = command.to_vec();
         // The option goes before the arguments of a program.
         let at = arguments.iter().position(|argument| *argument == "--").unwrap_or(arguments.len());
         arguments.insert(at, &self.target);
-        ran(&arguments)
+        serializer(&arguments)
     }
 
     /// Sends SIGINT, like Ctrl-C.

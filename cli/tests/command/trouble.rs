@@ -10,6 +10,7 @@ use std::{
 
 use aws_sdk_dynamodb::types::{DeleteGlobalSecondaryIndexAction, GlobalSecondaryIndexUpdate};
 use serde_json::Value;
+use serializer::view::order_status::Kind;
 use webhook_serializer::{
     aws::{Account, Parts},
     config::StoreConfig,
@@ -24,7 +25,7 @@ use webhook_serializer::{
 
 use crate::{
     console,
-    running::{LocalProcess, complained, event, file, folder, position, printed, ran, serializer},
+    running::{LocalProcess, coloured, complained, event, file, folder, position, printed, ran, serializer},
 };
 
 /// The first source parks at once, the second blocks at once, the third retries after an hour.
@@ -280,6 +281,13 @@ fn list_filters_and_sorts_orders_and_shows_reasons() {
     assert_eq!(lines[2].find("1 delivery is parked"), Some(column), "{shown}");
     assert!(lines[3].contains("The next attempt starts in "), "{shown}");
     assert_eq!(trouble.said(&["list", "--error", "nothing like it"]), "no order matches\n");
+    for command in [&["list"][..], &["status"]] {
+        assert!(!trouble.said(command).contains('\u{1b}'), "{command:?}");
+        let shown = trouble.local.coloured(command);
+        for kind in [Kind::Blocked, Kind::Parked, Kind::Failing] {
+            assert!(shown.contains(&format!("{} ", coloured(kind))), "{kind:?}: {shown:?}");
+        }
+    }
 }
 
 pub fn parked(trouble: &Trouble) -> Vec<(String, u64)> {

@@ -13,6 +13,7 @@ use serializer::{
         delivery::{self, parked_json},
         order_status::{Kind, OrderStatus, ParkedDeliveries, SourceDelay},
         overview::{OrderFilter, OrderSummary, Overview, ParkedDelivery},
+        tone::Word,
     },
 };
 use webhook_serializer::{
@@ -247,6 +248,7 @@ impl ListArguments {
                 status.summary(),
                 next,
             ]);
+            table.style(1, Word::from(status.kind).style());
         }
         if self.json {
             return;

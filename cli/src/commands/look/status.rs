@@ -18,6 +18,7 @@ use serializer::{
         overview::StatusGroup,
         position::{ShortSequence, marked},
         summary::summary,
+        tone::Word,
     },
 };
 use webhook_serializer::protocol::{entity::SourceName, outage::Outage};
@@ -116,6 +117,7 @@ impl Status {
                 group.error.clone().unwrap_or_default(),
                 oldest(group),
             ]);
+            table.style(0, Word::from(group.kind).style());
         }
         say!();
         output::print(table);

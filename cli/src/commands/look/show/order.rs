@@ -142,14 +142,16 @@ fn print_waiting(waiting: &[InboxItem], again: &BTreeMap<Sequence, Settlement>, 
             }
             InboxItem::Delivery(unpacked) => {
                 let delivery = unpacked.head();
+                let before = again.get(&delivery.sequence()).copied().map(Word::from).unwrap_or_default();
                 table.row([
                     marked(delivery.sequence()),
                     delivery.source().to_string(),
                     delivery.topic().to_owned(),
                     delivery.delivery_id().to_string(),
                     duration(now.since(delivery.received_at())),
-                    again.get(&delivery.sequence()).map(Settlement::to_string).unwrap_or_default(),
+                    before.text.clone(),
                 ]);
+                table.style(5, before.style());
             }
         }
     }
@@ -162,16 +164,18 @@ fn print_settled(settled: &BTreeMap<Sequence, Past>, parked: &[Parked]) {
     let mut table = Table::new(&["settled", "outcome", "topic", "delivery", ">attempts", ">waited", ">token"]);
     for (sequence, past) in settled.iter().filter(|(sequence, _)| parked.iter().all(|one| one.sequence != **sequence)) {
         let of = |tell: fn(&Delivery) -> String| past.delivery.as_ref().map(tell).unwrap_or_default();
+        let outcome = outcome(past);
         let started = past.receipt.as_ref().filter(|receipt| receipt.attempts > 0);
         table.row([
             marked(*sequence),
-            outcome(past).text,
+            outcome.text.clone(),
             of(|delivery| delivery.topic().to_owned()),
             of(|delivery| delivery.delivery_id().to_string()),
             started.map(Receipt::attempts_text).unwrap_or_default(),
             waited(past).map(duration).unwrap_or_default(),
             started.map(|receipt| receipt.token.to_string()).unwrap_or_default(),
         ]);
+        table.style(1, outcome.style());
     }
     if !table.is_empty() {
         say!("\n{}", table.to_string().trim_end());
