@@ -71,8 +71,7 @@ pub(crate) fn request(write: &Write, table: &str) -> Result<(&'static str, Map<S
         Action::Delete => "Delete",
         Action::Check => "ConditionCheck",
         Action::Put(row) => {
-            let item: Row = row.clone().into_iter().chain(write.key.to_row()).collect();
-            input.insert("Item".into(), row_json(item.iter()));
+            input.insert("Item".into(), row_json(row.iter().chain(write.key.to_row().iter())));
             "Put"
         }
         Action::Native(_) => return Err(TableError::Invalid("this client sends no such write".into())),
@@ -88,8 +87,8 @@ pub(crate) fn request(write: &Write, table: &str) -> Result<(&'static str, Map<S
     if let Some(names) = expression.names() {
         input.insert("ExpressionAttributeNames".into(), json!(names));
     }
-    if let Some(values) = expression.values() {
-        input.insert("ExpressionAttributeValues".into(), row_json(values));
+    if let Some(values) = expression.values(value_json) {
+        input.insert("ExpressionAttributeValues".into(), json!(values));
     }
     Ok((kind, input))
 }

@@ -35,7 +35,7 @@ use crate::{
         },
     },
 };
-use attribute::{attributes, row_of, values};
+use attribute::{attribute, attributes, row_of};
 
 type Item = HashMap<String, AttributeValue>;
 
@@ -45,8 +45,8 @@ macro_rules! conditional {
     ($builder:expr, $expression:ident, $condition:ident) => {
         $builder
             .set_condition_expression($condition)
-            .set_expression_attribute_names($expression.names().cloned())
-            .set_expression_attribute_values(values(&$expression))
+            .set_expression_attribute_names($expression.names())
+            .set_expression_attribute_values($expression.values(attribute))
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
     };
 }
@@ -131,7 +131,7 @@ impl DynamoTable {
     async fn put(&self, write: &Write, row: &Row) -> Result<Written, TableError> {
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
-        let item = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
+        let item = attributes(row.iter().chain(write.key.to_row().iter()));
         let put = self.client.put_item().table_name(self.name(&write.key.table)).set_item(Some(item));
         let sent = conditional!(put, expression, condition).set_return_consumed_capacity(self.capacity()).send().await;
         self.written(
@@ -152,7 +152,7 @@ impl DynamoTable {
             .client
             .update_item()
             .table_name(self.name(&write.key.table))
-            .set_key(Some(attributes(&write.key.to_row())))
+            .set_key(Some(attributes(write.key.to_row().iter())))
             .update_expression(update)
             .return_values(ReturnValue::AllNew);
         let sent =
@@ -174,7 +174,7 @@ impl DynamoTable {
             .client
             .delete_item()
             .table_name(self.name(&write.key.table))
-            .set_key(Some(attributes(&write.key.to_row())));
+            .set_key(Some(attributes(write.key.to_row().iter())));
         let sent =
             conditional!(delete, expression, condition).set_return_consumed_capacity(self.capacity()).send().await;
         self.written(
@@ -233,12 +233,12 @@ impl DynamoTable {
         let table = self.name(&write.key.table);
         let mut expression = Expression::default();
         let condition = expression.condition(&write.condition);
-        let key = Some(attributes(&write.key.to_row()));
+        let key = Some(attributes(write.key.to_row().iter()));
         let item = TransactWriteItem::builder();
         let built = "every required member is set";
         let item = match &write.action {
             Action::Put(row) => {
-                let row = attributes(&row.clone().into_iter().chain(write.key.to_row()).collect());
+                let row = attributes(row.iter().chain(write.key.to_row().iter()));
                 let put = Put::builder().table_name(table).set_item(Some(row));
                 let put = conditional!(put, expression, condition);
                 item.put(put.build().expect(built))
@@ -319,7 +319,7 @@ impl DynamoTable {
             .client
             .get_item()
             .table_name(self.name(&key.table))
-            .set_key(Some(attributes(&key.to_row())))
+            .set_key(Some(attributes(key.to_row().iter())))
             .consistent_read(true)
             .set_return_consumed_capacity(self.capacity())
             .send()
@@ -335,7 +335,7 @@ impl DynamoTable {
             return Err(TableError::Invalid("keys of several tables".into()));
         }
         let table = self.name(&first.table);
-        let mut wanted: Vec<_> = keys.iter().map(|key| attributes(&key.to_row())).collect();
+        let mut wanted: Vec<_> = keys.iter().map(|key| attributes(key.to_row().iter())).collect();
         let mut rows = Vec::new();
         // Each answer brings at least one row unless DynamoDB throttles. So as many requests as keys
         // are enough.
@@ -368,8 +368,8 @@ impl DynamoTable {
             .query()
             .table_name(self.name(&range.table))
             .key_condition_expression(condition)
-            .set_expression_attribute_names(expression.names().cloned())
-            .set_expression_attribute_values(values(&expression))
+            .set_expression_attribute_names(expression.names())
+            .set_expression_attribute_values(expression.values(attribute))
             .limit(i32::try_from(range.limit).unwrap_or(i32::MAX))
             .consistent_read(true)
             .set_return_consumed_capacity(self.capacity())
@@ -393,7 +393,7 @@ impl DynamoTable {
             .set_segment(part.map(|(number, _)| number))
             .set_total_segments(part.map(|(_, of)| of))
             .limit(i32::try_from(segment.limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(segment.after.as_ref().map(|key| attributes(&key.to_row())))
+            .set_exclusive_start_key(segment.after.as_ref().map(|key| attributes(key.to_row().iter())))
             .set_return_consumed_capacity(self.capacity())
             .send()
             .await
@@ -411,7 +411,7 @@ impl DynamoTable {
             .table_name(self.name(&scan.index.table()))
             .index_name(scan.index.name())
             .limit(i32::try_from(scan.limit).unwrap_or(i32::MAX))
-            .set_exclusive_start_key(scan.after.as_ref().map(attributes))
+            .set_exclusive_start_key(scan.after.as_ref().map(|row| attributes(row.iter())))
             .set_return_consumed_capacity(self.capacity())
             .send()
             .await

@@ -141,13 +141,13 @@ fn is_placeholder(text: &str) -> bool {
         .any(|(open, close)| text.strip_prefix(open).and_then(|text| text.strip_suffix(close)).is_some_and(is_written));
     let is_elided = || text.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.*=".contains(&c));
     let mut plain = String::with_capacity(text.len());
-    plain.extend(text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()));
+    plain.extend(text.bytes().filter(u8::is_ascii_alphanumeric).map(|c| char::from(c.to_ascii_lowercase())));
     let words = plain.trim_end_matches(|c: char| c.is_ascii_digit());
     let words = if plain.len() - words.len() <= 6 { words } else { &plain };
     is_bracketed
         || is_counted(&plain)
         || (!text.is_ascii() && ["…", "•••"].iter().any(|mark| text.contains(mark)))
-        || (["...", "***"].iter().any(|mark| text.contains(mark)) && is_elided())
+        || (text.as_bytes().windows(3).any(|mark| mark == b"..." || mark == b"***") && is_elided())
         || !text.chars().any(char::is_alphanumeric)
         || (text.is_ascii() && (1..=64).contains(&words.len()) && consists_of_words(words.as_bytes()))
 }

@@ -4,26 +4,18 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::{primitives::Blob, types::AttributeValue};
 
-use crate::protocol::{
-    expression::Expression,
-    table::{Row, Value},
-};
+use crate::protocol::table::{Attribute, Row, Value};
 
-/// Returns the values behind the placeholders of an expression.
-pub(super) fn values(expression: &Expression) -> Option<HashMap<String, AttributeValue>> {
-    let values = expression.values()?;
-    Some(values.iter().map(|(placeholder, value)| (placeholder.clone(), attribute(value))).collect())
-}
-
-pub(super) fn attributes(row: &Row) -> HashMap<String, AttributeValue> {
-    row.iter().map(|(name, value)| (name.to_string(), attribute(value))).collect()
+/// Returns an item of DynamoDB with the attributes of a row or of several.
+pub(super) fn attributes<'a>(row: impl Iterator<Item = (&'a Attribute, &'a Value)>) -> HashMap<String, AttributeValue> {
+    row.map(|(name, value)| (name.to_string(), attribute(value))).collect()
 }
 
 pub(super) fn row_of(attributes: HashMap<String, AttributeValue>) -> Row {
     attributes.into_iter().map(|(name, attribute)| (name.into(), value_of(attribute))).collect()
 }
 
-fn attribute(value: &Value) -> AttributeValue {
+pub(super) fn attribute(value: &Value) -> AttributeValue {
     match value {
         Value::S(text) => AttributeValue::S(text.clone()),
         Value::N(number) => AttributeValue::N(number.to_string()),
