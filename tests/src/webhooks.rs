@@ -53,6 +53,10 @@ pub fn request(webhook: &SignedWebhook) -> HttpRequest {
 
 /// Returns incompressible bytes.
 pub fn noise(env: &Env, bytes: usize) -> Vec<u8> {
-    let some = || env.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-    std::iter::repeat_with(some).flatten().take(bytes).collect()
+    let mut noise = Vec::with_capacity(bytes + 8);
+    while noise.len() < bytes {
+        noise.extend(env.fraction().to_bits().wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes());
+    }
+    noise.truncate(bytes);
+    noise
 }

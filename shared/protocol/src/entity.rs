@@ -52,11 +52,14 @@ impl EntityKey {
 
     /// Normalises `text` to NFC and validates it.
     pub fn parse(text: &str) -> Result<Self, InvalidEntityKey> {
-        let text = if is_nfc(text) { text.to_owned() } else { text.nfc().collect::<String>() };
-        if text.chars().any(char::is_control) {
+        // Nearly all keys, and each row that is read has one.
+        let is_printable_ascii = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let is_normal = is_printable_ascii || is_nfc(text);
+        let text = if is_normal { text.to_owned() } else { text.nfc().collect::<String>() };
+        if !is_printable_ascii && text.chars().any(char::is_control) {
             return Err(InvalidEntityKey::ControlCharacter);
         }
-        if text.contains(['\u{fffe}', '\u{ffff}']) {
+        if !is_printable_ascii && text.contains(['\u{fffe}', '\u{ffff}']) {
             return Err(InvalidEntityKey::Noncharacter);
         }
         if text.len() > Self::MAX_BYTES {

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, LazyLock, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -93,10 +93,13 @@ impl LearnedOutage {
 
 /// Returns the source whose destination's outage is in the row with this key.
 fn source_of(key: &Key) -> Option<&'static str> {
+    // Each write of the simulation looks here.
+    static DESTINATIONS: LazyLock<[(DestinationId, &str); 5]> = LazyLock::new(|| {
+        ["park", "block", fan_out::PARENT, fan_out::ALL, fan_out::FEW]
+            .map(|source| (DestinationId::of("handler", source), source))
+    });
     let Some((_, Value::S(item))) = &key.sort else { return None };
-    ["park", "block", fan_out::PARENT, fan_out::ALL, fan_out::FEW]
-        .into_iter()
-        .find(|source| DestinationId::of("handler", source).as_str() == item)
+    DESTINATIONS.iter().find(|(destination, _)| destination.as_str() == item).map(|(_, source)| *source)
 }
 
 fn removes(write: &Write, attribute: &str) -> bool {
