@@ -267,13 +267,14 @@ mod tests {
     fn option_without_the_option_it_needs_is_refused() {
         for (line, part) in [
             ("local --act five", "--demo"),
-            ("local --act five --json", "--demo"),
-            ("local --svg FILE --queue-port 9123", "--demo"),
-            ("local --plain --no-functions", "--demo"),
+            ("local --json --act five", "'--json' cannot be used with '--act <NAME>'"),
+            ("local --queue-port 9123 --svg FILE", "'--queue-port <PORT>' cannot be used with '--svg <FILE>'"),
+            ("local --no-functions --plain", "'--no-functions' cannot be used with '--plain'"),
+            ("local --demo --json", "'--demo' cannot be used with '--json'"),
             ("local --invoke http://127.0.0.1:9200 --demo", "--no-functions"),
             ("local --invoke http://127.0.0.1:9200 --worker FILE", "--no-functions"),
-            ("show shop/order/1 --raw --settled 5", "<SEQUENCE>"),
-            ("show shop/order/1 --diff --history", "<SEQUENCE>"),
+            ("show shop/order/1 --raw --settled 5", "'--raw' cannot be used with '--settled <N>'"),
+            ("show shop/order/1 --diff --history", "'--diff' cannot be used with '--history'"),
             ("listen --outcome parked --timeout 5", "cannot be used with '--timeout"),
             ("doctor --local --detect-drift", "cannot be used with '--detect-drift'"),
         ] {

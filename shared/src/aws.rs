@@ -261,6 +261,7 @@ mod tests {
     };
 
     use aws_credential_types::provider::{ProvideCredentials, future};
+    use aws_sdk_dynamodb::error::SdkError;
 
     use super::*;
     use crate::tls::endpoint::{Endpoint, EndpointReply};
@@ -294,6 +295,15 @@ mod tests {
             signed_by.push(header.split(['=', '/']).nth(1).unwrap().to_owned());
         }
         assert_eq!(signed_by, ["KEY0", "KEY1"]);
+    }
+
+    #[tokio::test]
+    async fn reply_that_stalls_ends_at_the_timeout() {
+        let endpoint = Endpoint::start(|_| EndpointReply::status(200).body_never_sent(9)).await;
+        let account = Account::local(endpoint.url(), endpoint.url());
+        let dynamodb = account.dynamodb(&account.http_client());
+        let answer = Env::system().within(10 * ATTEMPT_TIMEOUT, dynamodb.list_tables().send()).await;
+        assert!(matches!(answer, Some(Err(SdkError::TimeoutError(_)))), "{answer:?}");
     }
 
     #[test]

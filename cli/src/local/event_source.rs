@@ -184,7 +184,7 @@ impl EventSource {
     }
 
     async fn receive(&self) -> Result<Vec<Message>> {
-        let limit = TimeoutConfig::builder().operation_attempt_timeout(RECEIVE_LIMIT).operation_timeout(RECEIVE_LIMIT);
+        let limit = TimeoutConfig::builder().operation_timeout(RECEIVE_LIMIT);
         let received = self
             .sqs
             .receive_message()

@@ -146,7 +146,7 @@ fn plan_of_parked(selection: &ParkedSelection, note: Option<String>, now: Timest
 }
 
 fn plan_of_orders(lanes: &[&OrderSummary], takes_deliveries: bool, now: Timestamp) -> OperationPlan {
-    let sequence = |lane: &OrderSummary| takes_deliveries.then(|| lane.state.next());
+    let sequence = |lane: &OrderSummary| lane.next().filter(|_| takes_deliveries);
     let target = |lane: &&OrderSummary| OperationTarget { order: lane.state.entity.clone(), sequence: sequence(lane) };
     let row = |lane: &&OrderSummary| {
         let state = &lane.state;

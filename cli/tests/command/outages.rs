@@ -39,15 +39,6 @@ const FAILS: u16 = 500;
 const IS_DOWN: u16 = 503;
 const IS_UP: u16 = 204;
 
-/// Runs a verb. If it stops waiting before a probe has ended, retries until one has.
-fn probed(local: &LocalProcess, verb: &[&str]) -> String {
-    let mut said = printed(&local.ran(verb));
-    while said.contains("No probe of ") {
-        said = printed(&local.ran(&["retry", "--all", "--yes"]));
-    }
-    said
-}
-
 /// Promise: `status`, `show`, `list` and the console name a destination that is down, with its error and next probe.
 /// `retry`, `resume` and `redrive` wait for a probe, and say what it found.
 #[test]
@@ -98,7 +89,7 @@ fn outage_is_shown_and_verbs_say_what_a_probe_found() {
         [&["redrive", "warehouse/order/parked"][..], &["resume", "office/order/blocked"], &["retry", "--all", "--yes"]];
     let ran = std::thread::scope(|scope| {
         let local = &local;
-        let run = |verb| scope.spawn(move || probed(local, verb));
+        let run = |verb| scope.spawn(move || printed(&local.ran(verb)));
         verbs.map(run).map(|ran| ran.join().unwrap())
     });
     for failed in ran {

@@ -52,7 +52,7 @@ impl EntityKey {
 
     /// Normalises `text` to NFC and validates it.
     pub fn parse(text: &str) -> Result<Self, InvalidEntityKey> {
-        // Nearly all keys, and each row that is read has one.
+        // Nearly all keys are, and the key of each row that is read passes here. Such text is NFC.
         let is_printable_ascii = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
         let is_normal = is_printable_ascii || is_nfc(text);
         let text = if is_normal { text.to_owned() } else { text.nfc().collect::<String>() };

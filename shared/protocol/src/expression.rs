@@ -209,18 +209,39 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_always_hold_are_left_out_with_their_parentheses() {
-        let nested = Condition::All(vec![
-            Condition::Always,
-            Condition::Any(vec![Condition::absent("a"), Condition::compare("a", Comparison::AtMost, 3)]),
-            Condition::Any(vec![Condition::exists("b"), Condition::Always]),
-        ]);
-        let mut expression = Expression::default();
-        assert_eq!(expression.condition(&nested).as_deref(), Some("(attribute_not_exists(#0) OR #0 <= :0)"));
-        assert_eq!(expression.names().unwrap().len(), 1);
-        let always = Condition::All(vec![Condition::Always, Condition::Any(vec![Condition::Always])]);
-        let mut expression = Expression::default();
-        assert_eq!(expression.condition(&always), None);
-        assert_eq!((expression.names(), expression.values(Value::clone)), (None, None));
+    fn conditions_without_parts_and_single_parts_have_no_redundant_parentheses() {
+        let low = || Condition::compare("a", Comparison::AtMost, 3);
+        let never = "(attribute_exists(#0) AND attribute_not_exists(#0))";
+        for (condition, text) in [
+            (Condition::Always, None),
+            (Condition::All(vec![]), None),
+            (Condition::All(vec![Condition::Always, Condition::Any(vec![low(), Condition::Always])]), None),
+            (Condition::Any(vec![]), Some(never)),
+            (Condition::All(vec![Condition::Any(vec![]), Condition::Always]), Some(never)),
+            (Condition::All(vec![Condition::Any(vec![low()])]), Some("#0 <= :0")),
+            (Condition::Any(vec![Condition::absent("a"), low()]), Some("(attribute_not_exists(#0) OR #0 <= :0)")),
+            (
+                Condition::All(vec![Condition::Any(vec![Condition::absent("a"), low()]), Condition::exists("b")]),
+                Some("((attribute_not_exists(#0) OR #0 <= :0) AND attribute_exists(#1))"),
+            ),
+        ] {
+            let mut expression = Expression::default();
+            assert_eq!(expression.condition(&condition).as_deref(), text);
+            // DynamoDB refuses placeholders that no expression uses.
+            let used = text.map_or(0, |text| if text.contains("#1") { 2 } else { 1 });
+            assert_eq!(expression.names().map_or(0, |names| names.len()), used, "{condition:?}");
+        }
+    }
+
+    #[test]
+    fn update_has_only_the_clauses_that_it_needs() {
+        for (changes, text) in [
+            (vec![], ""),
+            (vec![Change::set("a", 1)], "SET #0 = :0"),
+            (vec![Change::remove("a"), Change::remove("b")], "REMOVE #0, #1"),
+            (vec![Change::remove("a"), Change::set("b", 1)], "SET #1 = :0 REMOVE #0"),
+        ] {
+            assert_eq!(Expression::default().update(&changes), text);
+        }
     }
 }

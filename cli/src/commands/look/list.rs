@@ -50,8 +50,8 @@ pub struct ListArguments {
     /// Only orders whose next delivery failed or found its destination unavailable, and is tried again
     #[arg(long)]
     failing: bool,
-    /// Only orders whose deliveries are handled now, or wait for a worker or for the end of a lease; also orders with a
-    /// dead holder's lease. `lease list` lists all leases
+    /// Only orders whose deliveries are handled now, wait for a worker, or wait for a lease to end, and orders with a dead
+    /// holder's lease; `lease list` lists all leases
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]

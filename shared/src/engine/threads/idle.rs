@@ -38,9 +38,14 @@ impl IdleThreads {
 
     #[cfg(test)]
     pub(super) fn until_one_waits(&self) {
-        while self.0.lock().expect("no one panics while holding this").is_empty() {
-            thread::yield_now();
-        }
+        let waits = || !self.0.lock().expect("no one panics while holding this").is_empty();
+        assert!(
+            (0..10_000_000).any(|_| waits() || {
+                thread::yield_now();
+                false
+            }),
+            "no thread waits"
+        );
     }
 
     /// Waits for the next work of this thread. Returns `None` if the thread is not needed any more.

@@ -152,14 +152,14 @@ pub fn heard_of(survey: &Survey, sources: Option<&Sources>, days: u64, now: Time
     findings
 }
 
-/// Sums up the orders in the words of `status`. `status` is the command line that shows more.
-pub fn trouble(seen: &Overview, status: &str) -> CheckFinding {
+/// Sums up the orders in the words of `status`.
+pub fn trouble(seen: &Overview, status_line: &str) -> CheckFinding {
     const CHECK: &str = "orders";
     let says = summary(seen, true, true);
     if seen.parked.is_empty() && [Kind::Blocked, Kind::Abandoned].into_iter().all(|kind| seen.count(kind) == 0) {
         return CheckFinding::ok(CHECK, says);
     }
-    let advice = format!("`{status}` shows them by source and error, with the next command");
+    let advice = format!("`{status_line}` shows them by source and error, with the next command");
     CheckFinding::warning(CHECK, says, advice)
 }
 
