@@ -108,6 +108,7 @@ fn report(order: &EntityKey, change: &StateChange) -> Report {
         |state| match (state.blocked.is_some(), state.hold.since().is_some()) {
             (true, _) => format!("{order} is no longer on hold, but stays blocked: {}", waiting(state)),
             (_, true) => format!("{order} is no longer blocked, but stays on hold: {}", waiting(state)),
+            _ if state.is_empty() => format!("{order} is no longer on hold: {}", waiting(state)),
             _ => format!("{order} continues from {}: {}", marked(state.next()), waiting(state)),
         },
         |state| match (state.blocked.is_some(), state.hold.since().is_some()) {

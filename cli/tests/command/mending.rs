@@ -192,6 +192,9 @@ fn held_order_accepts_deliveries_and_runs_after_resume() {
         held.contains("is on hold: nothing waits, and nothing starts until it is resumed\n  serializer resume "),
         "{held}"
     );
+    let ended = trouble.said(&["resume", "shopify/order/450789471"]);
+    assert!(ended.contains("is no longer on hold: nothing waits"), "{ended}");
+    trouble.said(&[&["hold", "shopify/order/450789471"], &WHY[..]].concat());
     let text = |text: String| text.replace("450789469", "450789471");
     trouble.send("shopify-orders-create.json", text, "accepted");
     let listed = trouble.said(&["list", "--held"]);
