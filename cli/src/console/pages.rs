@@ -102,7 +102,7 @@ fn key(text: &str) -> Result<EntityKey, Problem> {
     if text.trim().is_empty() {
         return Err(Problem::Malformed("The address names no order.".to_owned()));
     }
-    EntityKey::parse(text.trim())
+    EntityKey::parse(text)
         .map_err(|error| Problem::Malformed(format!("{} is not an order's key: {error}.", quoted(text))))
 }
 

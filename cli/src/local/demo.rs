@@ -8,13 +8,14 @@ mod summary;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs::File,
     num::NonZeroUsize,
     path::PathBuf,
     sync::Arc,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use webhook_serializer::{
     engine::drain::DrainSettings,
     protocol::{
@@ -158,6 +159,15 @@ pub(crate) struct RunningAct<'a> {
 }
 
 pub async fn run(options: DemoOptions) -> Result<bool> {
+    if let Some(folder) = &options.data {
+        // The deliveries of an earlier run would make this one's repeats.
+        let is_used = std::fs::read_dir(folder).is_ok_and(|mut files| files.next().is_some());
+        ensure!(!is_used, "{} is not empty: name an empty folder, or leave out --data", folder.display());
+    }
+    if let Some(path) = &options.svg {
+        let opened = File::options().create(true).write(true).truncate(false).open(path);
+        opened.with_context(|| format!("{} cannot be written", path.display()))?;
+    }
     let env = Env::system();
     let story = EventRecorder::new(env.clone());
     let journal = Journal::new(env);

@@ -113,7 +113,11 @@ impl OperationRequest {
                 bail!("{}", refused_text(&refused, order, deployment).await);
             }
             let behind = counted(state.waiting() - 1, "delivery waits", "deliveries wait");
-            let then = if state.hold.since().is_some() { "until the order is resumed" } else { "and then continue" };
+            let then = match (state.hold.since(), state.waiting() - 1) {
+                (Some(_), _) => "until the order is resumed",
+                (None, 1) => "and then continues",
+                (None, _) => "and then continue",
+            };
             notes.push(format!("{behind} behind it, {then}."));
             let stands =
                 if state.has_attempts_of_latest() { " The error is that of the newest waiting delivery." } else { "" };

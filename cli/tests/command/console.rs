@@ -99,4 +99,7 @@ fn order_is_read_again_by_itself() {
     assert!(waits.contains("1 delivery waits") && waits.contains(r#"data-again="1000""#), "{waits}");
     assert!(rests.contains("All deliveries are settled") && rests.contains(r#"data-again="1000""#), "{rests}");
     assert!(rests.contains("Read at <time"), "{rests}");
+    assert!(local.ran(&["hold", "shopify/order/ends with a space ", "--why", "a test"]).status.success());
+    let held = order("shopify/order/ends%20with%20a%20space%20");
+    assert!(held.contains("on hold"), "{held}");
 }

@@ -230,6 +230,22 @@ fn demo_counts_handler_start_of_killed_worker() {
 }
 
 #[test]
+fn demo_that_cannot_go_well_is_refused_first() {
+    let used = folder();
+    file(&used, "note", "mine");
+    let used = used.path().to_str().unwrap();
+    let picture = format!("{used}/none/demo.svg");
+    for (option, value, why) in [
+        ("--data", used, "is not empty: name an empty folder, or leave out --data"),
+        ("--svg", picture.as_str(), "demo.svg cannot be written"),
+        ("--sources", "sources.toml", "leave out --demo or --sources"),
+    ] {
+        let refused = ran(&["local", "--demo", option, value]);
+        assert!(complained(&refused).contains(why) && refused.stdout.is_empty(), "{refused:?}");
+    }
+}
+
+#[test]
 fn demo_names_the_redriven_delivery() {
     let played = ran(&["local", "--demo", "--plain", "--act", "parked"]);
     assert!(printed(&played).contains("\nRA1: redriven, and applied last. All others:\nin order"), "{played:?}");

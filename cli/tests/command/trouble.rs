@@ -269,6 +269,8 @@ fn list_filters_and_sorts_orders_and_shows_reasons() {
     assert_eq!(listed(&["--waiting"]), [""; 0]);
     assert_eq!(listed(&["--blocked"]), ["blocked warehouse"]);
     assert_eq!(listed(&["--parked"]), ["parked shopify"]);
+    // Only the parked deliveries were read.
+    assert!(printed(&trouble.ran(&["list", "--parked", "--json"])).contains(r#""waiting":null"#));
     assert_eq!(listed(&["--source", "stripe"]), ["failing stripe"]);
     assert_eq!(listed(&["--blocked", "--source", "stripe"]), [""; 0]);
     assert_eq!(listed(&["--error", "500"]), ["blocked warehouse", "parked shopify", "failing stripe"]);

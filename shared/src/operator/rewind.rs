@@ -44,7 +44,8 @@ impl RewindOutcome {
     fn describe(&self) -> String {
         match self {
             Self::Done(Rewinding { from, through, applied }) => {
-                format!("{applied} deliveries from {from} to {through}")
+                let deliveries = if *applied == 1 { "delivery" } else { "deliveries" };
+                format!("{applied} {deliveries} from {from} to {through}")
             }
             Self::NotSettled(_) => "nothing was changed: that sequence is not settled".into(),
             Self::Expired(_) => "nothing was changed: a delivery or receipt has expired".into(),

@@ -106,7 +106,7 @@ impl ListedOrder<'_> {
         json!({
             "entity": entity, "state": status.kind.as_str(), "since": self.since(), "active_at": self.active_at(),
             "source": self.source(), "topic": self.lane.and_then(|lane| lane.topic.as_ref()),
-            "waiting": state.map_or(0, |state| state.waiting()), "sequence": self.lane.and_then(OrderSummary::next),
+            "waiting": state.map(|state| state.waiting()), "sequence": self.lane.and_then(OrderSummary::next),
             "attempts": state.map(|state| state.attempts), "retry_at": state.and_then(|state| state.retry_at),
             "error": self.lane.and_then(|lane| lane.error()),
             "parked": self.parked.iter().map(|one| parked_json(one)).collect::<Vec<_>>(),
@@ -242,7 +242,7 @@ impl ListArguments {
             table.row([
                 entity.to_string(),
                 status.kind.as_str().to_owned(),
-                entry.lane.map_or(0, |lane| lane.state.waiting()).to_string(),
+                entry.lane.map(|lane| lane.state.waiting().to_string()).unwrap_or_default(),
                 at.map(|at| duration(now.since(at))).unwrap_or_default(),
                 entry.source().map_or("", SourceName::as_str).to_owned(),
                 status.summary(),

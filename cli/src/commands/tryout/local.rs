@@ -153,6 +153,7 @@ impl Local {
         );
         self.check_ports()?;
         if self.demo {
+            ensure!(self.sources.is_none(), "the demonstration has a sources document: leave out --demo or --sources");
             let Self { plain, svg, act, data, .. } = self;
             let clean = demo::run(demo::DemoOptions { plain, svg, acts: act, data }).await?;
             return Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE });
