@@ -154,7 +154,7 @@ async fn hold_skip_and_resume_show_the_given_reasons() {
     act("skip", "it was typed by hand", "is parked; unless on hold, the order continues").await;
     browser.until_text("An operator put it on hold").await;
     shop.mend();
-    act("resume", "counted", "continues from").await;
+    act("resume", "counted", "is no longer on hold: nothing waits").await;
     for told in ["the ledger is counted", "it was typed by hand", "settled as parked"] {
         browser.until_text(told).await;
     }
