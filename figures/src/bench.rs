@@ -380,7 +380,10 @@ impl BenchWorld {
                 answered: Some(journal.now()),
             })
         };
-        stream::iter((0..self.scenario.deliveries).map(append)).buffered(self.scenario.senders).try_collect().await
+        stream::iter((0..self.scenario.deliveries).map(append))
+            .buffer_unordered(self.scenario.senders)
+            .try_collect()
+            .await
     }
 }
 

@@ -1,6 +1,6 @@
 //! Simulates the network between the program and its engines by delays.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use figures::sheet::{Sheet, SheetCell};
@@ -150,46 +150,76 @@ async fn excess(round_trip: Duration) -> Result<Duration> {
 async fn listen(target: String, round_trip: Duration) -> Result<SocketAddr> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
+    let timer = Timer::new()?;
+    let (chunks, due) = mpsc::unbounded_channel();
+    let line = DelayLine { delay: round_trip / 2, env: Env::system(), chunks };
+    tokio::spawn(deliver(due, timer, line.env.clone()));
     tokio::spawn(async move {
         while let Ok((near, _)) = listener.accept().await {
-            tokio::spawn(connect(near, target.clone(), round_trip / 2));
+            tokio::spawn(connect(near, target.clone(), line.clone()));
         }
     });
     Ok(address)
 }
 
-async fn connect(near: TcpStream, target: String, delay: Duration) -> io::Result<((), ())> {
+async fn connect(near: TcpStream, target: String, line: DelayLine) -> io::Result<((), ())> {
     let far = TcpStream::connect(target).await?;
     near.set_nodelay(true)?;
     far.set_nodelay(true)?;
     let (near_read, near_write) = near.into_split();
     let (far_read, far_write) = far.into_split();
-    tokio::try_join!(carry(near_read, far_write, delay), carry(far_read, near_write, delay))
+    tokio::try_join!(line.carry(near_read, far_write), line.carry(far_read, near_write))
 }
 
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) -> io::Result<()> {
-    let env = Env::system();
-    let timer = Timer::new()?;
-    let (sender, mut chunks) = mpsc::unbounded_channel();
-    let read = async {
-        let sender = sender;
+/// The way through a relay, which all its connections share. Each chunk of bytes takes the same time, so the chunks are
+/// due in the order in which they come, and one timer is enough. With a timer for each connection, relays took more
+/// processor time than the engines.
+#[derive(Clone)]
+struct DelayLine {
+    delay: Duration,
+    env: Env,
+    chunks: mpsc::UnboundedSender<DelayedChunk>,
+}
+
+struct DelayedChunk {
+    due: Duration,
+    bytes: Vec<u8>,
+    /// The last chunk of a connection's side closes it.
+    to: Arc<OwnedWriteHalf>,
+}
+
+impl DelayLine {
+    async fn carry(&self, mut from: OwnedReadHalf, to: OwnedWriteHalf) -> io::Result<()> {
+        let to = Arc::new(to);
         loop {
-            let mut chunk = Vec::with_capacity(64 * 1024);
-            if from.read_buf(&mut chunk).await? == 0 {
-                return io::Result::Ok(());
+            let mut bytes = Vec::with_capacity(8 * 1024);
+            let is_end = from.read_buf(&mut bytes).await? == 0;
+            let chunk = DelayedChunk { due: self.env.monotonic() + self.delay, bytes, to: to.clone() };
+            if self.chunks.send(chunk).is_err() || is_end {
+                return Ok(());
             }
-            // The receiver lives as long as this future, which is polled together with it.
-            let _ = sender.send((env.monotonic() + delay, chunk));
         }
-    };
-    let write = async {
-        while let Some((due, chunk)) = chunks.recv().await {
-            timer.wait(due.saturating_sub(env.monotonic())).await?;
-            to.write_all(&chunk).await?;
+    }
+}
+
+async fn deliver(mut chunks: mpsc::UnboundedReceiver<DelayedChunk>, timer: Timer, env: Env) -> io::Result<()> {
+    while let Some(DelayedChunk { due, bytes, to }) = chunks.recv().await {
+        timer.wait(due.saturating_sub(env.monotonic())).await?;
+        // A side that was closed gets no more.
+        let _ = write_all(&to, &bytes).await;
+    }
+    Ok(())
+}
+
+async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
+            Err(error) => return Err(error),
         }
-        to.shutdown().await
-    };
-    tokio::try_join!(read, write).map(drop)
+    }
+    Ok(())
 }
 
 /// A timer of the kernel, because the runtime's own timers are rounded up to whole milliseconds: a round trip with two

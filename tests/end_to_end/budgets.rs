@@ -430,21 +430,6 @@ async fn following_an_exclusive_lease_costs_few_requests() {
     assert_eq!(world.applied().len(), 99);
 }
 
-/// Each call takes 100 ms, so the elapsed time counts the sequential calls.
-///
-/// Promise: two round trips to accept, one write to hand over.
-#[tokio::test(start_paused = true)]
-async fn ingest_takes_two_sequential_round_trips() {
-    const LATENCY: Duration = Duration::from_millis(100);
-    let mut world = TestWorld::new();
-    let table = world.break_table(|_| Fault::Slow(LATENCY));
-    let queue = world.break_queue(|_| Fault::Slow(LATENCY));
-    let before = world.env.monotonic();
-    world.append("test/a", "1").await;
-    assert_eq!(world.env.monotonic() - before, 2 * LATENCY);
-    assert_eq!((table.requests(), queue.sends()), (2, 1));
-}
-
 /// A lease of 15 s is renewed every 5 s.
 #[tokio::test(start_paused = true)]
 async fn lease_is_renewed_every_third_of_its_length() {

@@ -9,6 +9,7 @@ mod charging;
 mod clocks;
 mod deferred;
 mod destinations;
+mod distance;
 mod erase;
 mod examples;
 mod fair_queue;

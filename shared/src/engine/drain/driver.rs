@@ -1,5 +1,6 @@
 //! Carries out a drain's steps, one after the other, while it renews the lease.
 
+mod ahead;
 mod commit;
 mod fail;
 mod health;
@@ -11,7 +12,7 @@ use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use futures_util::future::join;
 
-use self::fail::UnsettledStart;
+use self::{ahead::PageAhead, fail::UnsettledStart};
 use super::{
     DrainError, DrainSettings, DrainSlot, Drainer, InFlight, PATIENCE, ReceivedWakeUp, UNREADABLE,
     pace::Pace,
@@ -78,6 +79,8 @@ pub(super) struct Driver<'a> {
     renewer: LeaseRenewer,
     drain: Drain,
     source: Option<SourceLookup>,
+    /// The read that still ran when the handler had answered. A request that is dropped costs its connection.
+    ahead: Option<PageAhead<'a>>,
     wake_up: &'a ReceivedWakeUp,
     deadline: Duration,
     slot: &'a DrainSlot<'a>,
@@ -119,6 +122,7 @@ impl<'a> Driver<'a> {
             claimed: (state.tail, seen),
             drain: Drain::granted(state, memory).after_wait(wake_up.ended_wait),
             source: None,
+            ahead: None,
             wake_up,
             deadline,
             slot,
@@ -171,6 +175,7 @@ impl<'a> Driver<'a> {
     }
 
     fn plan(&mut self) -> PlannedStep {
+        self.ahead = None;
         self.not_before = None;
         self.spans.ends();
         PlannedStep::new(self.drain.next(&self.moment(), self.source.as_ref()))

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use futures_util::future::join;
+
 use super::{CONTINUE, Driver, Flow, HandlerRun, PlannedStep};
 use crate::{
     engine::{
@@ -46,7 +48,8 @@ impl Driver<'_> {
             let token = store.env().nonce();
             let all = commit.all();
             let transact = store.transact(&all, token.as_str(), self.patience());
-            let (answer, spilled) = tokio::join!(transact, self.spill_ahead(&decision));
+            let write = join(transact, self.spill_ahead(&decision));
+            let (answer, spilled) = self.reading_ahead(decision.places(), write).await;
             spilled.iter().for_each(|written| self.drain.spilled(written));
             let committed = match answer {
                 Ok(answer) => commit.judge(answer)?,

@@ -1,5 +1,7 @@
 //! Settles the deliveries in front with one write.
 
+use futures_util::future::join;
+
 use super::{CONTINUE, Driver, Flow, HandlerRun};
 use crate::{
     engine::drain::{DrainError, plan::SettleRequest},
@@ -112,20 +114,14 @@ impl Driver<'_> {
         }
         let sent = self.monotonic();
         let settle = self.settle_under(&lease, decision);
-        // The inbox may have grown during the handler's run, so the next page is read here too.
-        let (settled, ahead, spilled) = tokio::join!(
-            store.run(&settle, self.patience()),
-            self.read_ahead(decision.places()),
-            self.spill_ahead(decision)
-        );
+        let store = &self.drainer.store;
+        let write = join(store.run(&settle, self.patience()), self.spill_ahead(decision));
+        let (settled, spilled) = self.reading_ahead(decision.places(), write).await;
         match settled? {
             Settled::Settled(lease, state) => {
                 self.renewer.extended(lease, sent);
                 self.seen = sent;
                 spilled.iter().for_each(|written| self.drain.spilled(written));
-                if let Some(Ok(ahead)) = ahead {
-                    self.drain.read_ahead(ahead);
-                }
                 Ok(Some(state))
             }
             Settled::Lost => Err(DrainError::Lost),

@@ -2,7 +2,7 @@
 
 use std::{pin::pin, sync::Arc, time::Duration};
 
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, OptionFuture, select};
 
 use super::{Driver, Flow, HandlerRun, PlannedStep};
 use crate::{
@@ -10,11 +10,9 @@ use crate::{
         breaker::Admission,
         drain::{
             DrainError, Drainer, PATIENCE,
-            page::InboxPage,
             plan::{AnswerTiming, DeliveryGroup, GROUP_BYTES, HANDOVER_DELAY, MARK_TIMEOUT, Step, park},
         },
         run::run,
-        store::StoreError,
     },
     handler::{Canceller, Deliveries},
     handlers::event::encoded_bytes,
@@ -68,21 +66,21 @@ impl<'a> Driver<'a> {
         let Drainer { threads, handler, isolation, .. } = self.drainer;
         let answer = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
         let answer = self.spans.within(answer);
-        let ahead = self.read_ahead(group.size);
-        // Once the handler has answered, the drain does not wait for the page.
+        let mut ahead = self.page_ahead(group.size);
+        // Once the handler has answered, the settle does not wait for the page.
         let both = async {
-            match select(pin!(answer), pin!(ahead)).await {
+            match select(pin!(answer), OptionFuture::from(ahead.as_mut())).await {
                 Either::Left((outcome, _)) => (outcome, None),
-                Either::Right((ahead, answer)) => (answer.await, ahead),
+                Either::Right((page, answer)) => (answer.await, page),
             }
         };
-        let (outcome, ahead) = self.renewer.hold(both).await?;
+        let (outcome, page) = self.renewer.hold(both).await?;
         self.spans.ran(outcome.as_ref());
         // This cancels a handler that has timed out and still runs.
         drop(canceller);
-        // An error is dropped here. It occurs again when the page is needed.
-        if let Some(Ok(ahead)) = ahead {
-            self.drain.read_ahead(ahead);
+        match page {
+            None => self.ahead = ahead,
+            page => self.keep_ahead(page),
         }
         let took = self.monotonic().saturating_sub(started);
         let Some(outcome) = outcome else {
@@ -157,24 +155,6 @@ impl<'a> Driver<'a> {
         match self.renewer.hold(self.drainer.store.run(&mark, MARK_TIMEOUT)).await?? {
             Marked::Recorded => Ok(()),
             Marked::Lost => Err(DrainError::Lost),
-        }
-    }
-
-    /// Reads the next page. Returns `None` if no delivery is left to read, or if enough deliveries
-    /// are already read for another full group.
-    ///
-    /// The first `in_front` deliveries do not count, because they are being handled or settled.
-    pub(super) fn read_ahead(
-        &self,
-        in_front: usize,
-    ) -> impl Future<Output = Option<Result<InboxPage, StoreError>>> + use<'a> {
-        let range = self.drain.ahead(in_front, self.source.as_ref());
-        let unread = self.drain.unread();
-        let store = &self.drainer.store;
-        let entity = self.drain.state().entity.clone();
-        async move {
-            let (from, to) = range?;
-            Some(InboxPage::read(store, &entity, from, to, unread).await)
         }
     }
 }
