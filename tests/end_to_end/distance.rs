@@ -10,12 +10,31 @@ use tests::{
 };
 use webhook_serializer::engine::queue::{Queue, Visibility};
 
-/// Milliseconds to the store and back, and to the queue and back.
-type Distance = (u64, u64);
+/// The round trips to the store and to the queue, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    store: u64,
+    queue: u64,
+}
 
-/// An AWS region, and ten times as far.
-const NEAR: Distance = (4, 12);
-const FAR: Distance = (40, 120);
+/// The distances within an AWS region, and ten times these.
+const NEAR: Distance = Distance { store: 4, queue: 12 };
+const FAR: Distance = Distance { store: 40, queue: 120 };
+
+/// A scenario of the benchmarks, or a smaller one; see `figures/src/bench.rs`.
+#[derive(Debug, Clone, Copy)]
+struct Scenario {
+    deliveries: u64,
+    orders: u64,
+    senders: usize,
+    /// The time that a handler takes, in milliseconds.
+    handler: u64,
+    answer: fn() -> Outcome,
+}
+
+const LONE: Scenario = Scenario { deliveries: 1, orders: 1, senders: 1, handler: 20, answer: || Outcome::Done };
+const FIVE: Scenario = Scenario { deliveries: 5, orders: 2, senders: 2, handler: 50, ..LONE };
+const MIXED: Scenario = Scenario { deliveries: 200, orders: 20, senders: 20, ..LONE };
 
 #[derive(Clone)]
 struct Network {
@@ -64,7 +83,8 @@ impl Queue for FarQueue {
             tokio::spawn(async move {
                 env.sleep(delay + round_trip / 2).await;
                 let deadline = env.now() + Duration::from_secs(60);
-                worker.get().expect("there is a worker").process(event, deadline).await;
+                let answer = worker.get().expect("there is a worker").process(event, deadline).await;
+                assert!(answer.batch_item_failures.is_empty(), "the queue would deliver them again");
             });
             Ok(())
         };
@@ -79,12 +99,12 @@ impl Visibility for FarQueue {
 }
 
 /// A handler that takes some time in another process.
-struct Elsewhere(Duration);
+struct RemoteHandler(Scenario);
 
-impl Handler for Elsewhere {
+impl Handler for RemoteHandler {
     async fn handle(&self, _: &Delivery, context: &Context) -> Result<Outcome, HandlerError> {
-        context.env().sleep(self.0).await;
-        Ok(Outcome::Done)
+        context.env().sleep(Duration::from_millis(self.0.handler)).await;
+        Ok((self.0.answer)())
     }
 
     fn runs_elsewhere(&self, _: &str) -> bool {
@@ -92,7 +112,6 @@ impl Handler for Elsewhere {
     }
 }
 
-/// A run of a benchmark's scenario; see `figures/src/bench.rs`.
 struct FarRun {
     /// The times at which handlers started and ended, in milliseconds from the first webhook on.
     handlers: Vec<(u64, u64)>,
@@ -102,15 +121,15 @@ struct FarRun {
 }
 
 impl FarRun {
-    async fn of(distance: Distance, deliveries: u64, orders: u64, senders: usize, handler: u64) -> Self {
+    async fn of(scenario: Scenario, distance: Distance) -> Self {
+        let Scenario { deliveries, orders, senders, .. } = scenario;
         let mut world = TestWorld::new();
-        let store = Network::new(&world.env, distance.0);
-        let queue = FarQueue { network: Network::new(&world.env, distance.1), worker: Arc::default() };
+        let store = Network::new(&world.env, distance.store);
+        let queue = FarQueue { network: Network::new(&world.env, distance.queue), worker: Arc::default() };
         world.table = Arc::new(Forwarding::through(store.clone(), world.memory.clone()));
         world.queue = Arc::new(queue.clone());
         world.visibility = Arc::new(queue.clone());
-        let worker = world.worker(Elsewhere(Duration::from_millis(handler)));
-        assert!(queue.worker.set(worker).is_ok());
+        assert!(queue.worker.set(world.worker(RemoteHandler(scenario))).is_ok());
         let began = world.env.monotonic();
         let ms = |time: Duration| (time - began).as_millis() as u64;
         let append = async |number: u64| world.append(&format!("test/{}", number % orders), &number.to_string()).await;
@@ -134,25 +153,28 @@ impl FarRun {
 /// in another process.
 #[tokio::test(start_paused = true)]
 async fn lone_webhook_waits_for_four_round_trips() {
-    for (store, queue) in [NEAR, FAR] {
-        let run = FarRun::of((store, queue), 1, 1, 1, 20).await;
+    for distance in [NEAR, FAR] {
+        let Distance { store, queue } = distance;
+        let run = FarRun::of(LONE, distance).await;
         assert_eq!(run.answered, store + queue);
-        assert_eq!(run.handlers, [(queue + 3 * store, queue + 3 * store + 20)]);
+        assert_eq!(run.handlers, [(queue + 3 * store, queue + 3 * store + LONE.handler)]);
     }
 }
 
-/// A request that is dropped costs its connection, and a page of deliveries would be read twice.
+/// A request that is dropped costs its connection, and the page would be read twice.
 #[tokio::test(start_paused = true)]
 async fn read_of_the_next_page_outlasts_a_quick_handler() {
-    let run = FarRun::of(NEAR, 60, 1, 60, 1).await;
-    assert_eq!(run.store.sent.load(Relaxed), run.store.answered.load(Relaxed) + 1, "only the last settle is under way");
+    for answer in [|| Outcome::Done, || Outcome::commit([])] as [fn() -> Outcome; 2] {
+        let burst = Scenario { deliveries: 60, senders: 60, handler: 1, answer, ..LONE };
+        let run = FarRun::of(burst, NEAR).await;
+        assert_eq!(run.store.sent.load(Relaxed), run.store.answered.load(Relaxed) + 1, "the last settle is under way");
+    }
 }
 
 /// The times in docs/figures.md, at a network's distance.
 #[tokio::test(start_paused = true)]
 async fn benchmarks_take_their_round_trips() {
-    for (distance, five, mixed) in [((0, 0), 150, 200), (NEAR, 182, 260), (FAR, 510, 1000)] {
-        assert_eq!(FarRun::of(distance, 5, 2, 2, 50).await.end(), five, "{distance:?}");
-        assert_eq!(FarRun::of(distance, 200, 20, 20, 20).await.end(), mixed, "{distance:?}");
+    for (scenario, distance, end) in [(FIVE, NEAR, 182), (MIXED, NEAR, 260), (FIVE, FAR, 510), (MIXED, FAR, 1000)] {
+        assert_eq!(FarRun::of(scenario, distance).await.end(), end, "{scenario:?} {distance:?}");
     }
 }

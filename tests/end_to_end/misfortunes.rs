@@ -58,7 +58,8 @@ async fn settle_does_not_wait_for_read_ahead() {
     let world = with_a_bad_read_ahead(Fault::Silent, 2..3).await;
     assert_eq!(world.started(), numbers(30));
     let runs = world.journal.runs();
-    assert!(runs[25].started - runs[24].ended < ATTEMPT, "{:?}", runs[25].started - runs[24].ended);
+    let between = runs[25].started - runs[24].ended;
+    assert!(between <= ATTEMPT / 3, "{between:?}");
 }
 
 /// For example, a newer version wrote the row during a deployment.

@@ -79,7 +79,7 @@ pub(super) struct Driver<'a> {
     renewer: LeaseRenewer,
     drain: Drain,
     source: Option<SourceLookup>,
-    /// The read that still ran when the handler had answered. A request that is dropped costs its connection.
+    /// The read that still ran when the handler had answered. Dropping it would close its connection.
     ahead: Option<PageAhead<'a>>,
     wake_up: &'a ReceivedWakeUp,
     deadline: Duration,
@@ -175,7 +175,7 @@ impl<'a> Driver<'a> {
     }
 
     fn plan(&mut self) -> PlannedStep {
-        self.ahead = None;
+        debug_assert!(self.ahead.is_none(), "a settle or commit takes it");
         self.not_before = None;
         self.spans.ends();
         PlannedStep::new(self.drain.next(&self.moment(), self.source.as_ref()))

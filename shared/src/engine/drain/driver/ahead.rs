@@ -1,14 +1,14 @@
 //! Reads the next page while a delivery is handled or settled.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, join};
+use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, select};
 
 use super::Driver;
 use crate::engine::{drain::page::InboxPage, store::StoreError};
 
-/// The time, from a settle on, that a read from before it may still take. If its reply is lost, a new read comes
-/// sooner than its retry.
+/// The time that the read of the next page may take longer than the write beside it. A lost reply would otherwise
+/// delay the next handler until the read's retry.
 const LATE_PAGE: Duration = Duration::from_millis(250);
 
 pub(super) type PageAhead<'a> = BoxFuture<'a, Result<InboxPage, StoreError>>;
@@ -36,12 +36,13 @@ impl<'a> Driver<'a> {
     /// Carries out a write that settles deliveries. At the same time, reads the next page, because the
     /// inbox may have grown during the handler's run.
     pub(super) async fn reading_ahead<T>(&mut self, in_front: usize, write: impl Future<Output = T>) -> T {
-        let env = self.drainer.store.env().clone();
-        let page = match self.ahead.take() {
-            Some(ahead) => Either::Left(env.within(LATE_PAGE, ahead)),
-            None => Either::Right(OptionFuture::from(self.page_ahead(in_front))),
+        let ahead = self.ahead.take().or_else(|| self.page_ahead(in_front));
+        let (written, page) = match select(pin!(write), OptionFuture::from(ahead)).await {
+            Either::Left((written, ahead)) => {
+                (written, self.drainer.store.env().within(LATE_PAGE, ahead).await.flatten())
+            }
+            Either::Right((page, write)) => (write.await, page),
         };
-        let (written, page) = join(write, page).await;
         self.keep_ahead(page);
         written
     }

@@ -114,7 +114,6 @@ impl Driver<'_> {
         }
         let sent = self.monotonic();
         let settle = self.settle_under(&lease, decision);
-        let store = &self.drainer.store;
         let write = join(store.run(&settle, self.patience()), self.spill_ahead(decision));
         let (settled, spilled) = self.reading_ahead(decision.places(), write).await;
         match settled? {

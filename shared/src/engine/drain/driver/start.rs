@@ -67,7 +67,7 @@ impl<'a> Driver<'a> {
         let answer = run(threads, handler.clone(), *isolation, Deliveries(deliveries.clone()), context);
         let answer = self.spans.within(answer);
         let mut ahead = self.page_ahead(group.size);
-        // Once the handler has answered, the settle does not wait for the page.
+        // Once the handler has answered, the settle is written without waiting for the page.
         let both = async {
             match select(pin!(answer), OptionFuture::from(ahead.as_mut())).await {
                 Either::Left((outcome, _)) => (outcome, None),
