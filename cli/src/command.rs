@@ -271,6 +271,7 @@ mod tests {
             ("local --queue-port 9123 --svg FILE", "'--queue-port <PORT>' cannot be used with '--svg <FILE>'"),
             ("local --no-functions --plain", "'--no-functions' cannot be used with '--plain'"),
             ("local --demo --json", "'--demo' cannot be used with '--json'"),
+            ("local --demo --port 9100", "'--demo' cannot be used with '--port <PORT>'"),
             ("local --invoke http://127.0.0.1:9200 --demo", "--no-functions"),
             ("local --invoke http://127.0.0.1:9200 --worker FILE", "--no-functions"),
             ("show shop/order/1 --raw --settled 5", "'--raw' cannot be used with '--settled <N>'"),

@@ -63,14 +63,24 @@ pub struct OwnProject {
 
 /// The options that conflict with `--demo`. They conflict with the options that need it, too: a conflict lifts clap's
 /// requirements.
-const NOT_WITH_DEMO: [&str; 9] =
-    ["json", "listen", "console_port", "queue_port", "worker", "no_functions", "invoke", "env_file", "scheduler"];
+const NOT_WITH_DEMO: [&str; 10] = [
+    "json",
+    "listen",
+    "port",
+    "console_port",
+    "queue_port",
+    "worker",
+    "no_functions",
+    "invoke",
+    "env_file",
+    "scheduler",
+];
 
 #[derive(Debug, Args)]
 pub struct Local {
     /// Play the demonstration, check its result, and end; in your own project, send the project's samples to its
     /// functions
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = NOT_WITH_DEMO)]
     demo: bool,
     /// Only these acts of the demonstration
     #[arg(long, requires = "demo", conflicts_with_all = NOT_WITH_DEMO, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(demo::act_names().collect::<Vec<_>>()))]
@@ -82,22 +92,22 @@ pub struct Local {
     #[arg(long, requires = "demo", conflicts_with_all = NOT_WITH_DEMO)]
     plain: bool,
     /// Print events as JSON objects, one a line
-    #[arg(long, conflicts_with_all = ["demo", "no_functions", "invoke"])]
+    #[arg(long, conflicts_with_all = ["no_functions", "invoke"])]
     json: bool,
     /// Keep tables and queue in this folder, and continue with them
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Listen for webhooks and for the console on this address; in a container, 0.0.0.0
-    #[arg(long, default_value_t = LOOPBACK, conflicts_with = "demo", value_name = "IP")]
+    #[arg(long, default_value_t = LOOPBACK, value_name = "IP")]
     listen: IpAddr,
     /// The webhook endpoint's port
     #[arg(long, default_value_t = 9000)]
     port: u16,
     /// The console's port; by default 9001, or a free port if 9001 is taken
-    #[arg(long, conflicts_with = "demo", value_name = "PORT")]
+    #[arg(long, value_name = "PORT")]
     console_port: Option<u16>,
     /// The port of the wake-ups' queue and of the sources' queues; by default a free one
-    #[arg(long, conflicts_with = "demo", default_value_t = 0, hide_default_value = true, value_name = "PORT")]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "PORT")]
     queue_port: u16,
     /// The sources document (TOML or JSON); the samples' own by default
     #[arg(long, value_name = "FILE")]
@@ -110,25 +120,25 @@ pub struct Local {
     #[arg(long, default_value_t = DEFAULT_WORKERS, value_name = "N")]
     workers: NonZeroUsize,
     /// Your worker binary, run as Lambda runs it, instead of the built-in worker with the included handlers
-    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    #[arg(long, value_name = "FILE")]
     worker: Option<PathBuf>,
     /// Send wake-ups with their account's group, as with the stack's parameter FairQueue
     #[arg(long, env = "FAIR_QUEUE")]
     fair_queue: bool,
     /// Run only the engines, and print the environment for functions that you run, such as with `cargo lambda watch`
-    #[arg(long, conflicts_with_all = ["demo", "worker", "scheduler"])]
+    #[arg(long, conflicts_with_all = ["worker", "scheduler"])]
     no_functions: bool,
     /// With --no-functions: the URL that invokes your functions, to which wake-ups and the scheduler's events are sent
-    #[arg(long, requires = "no_functions", conflicts_with_all = ["demo", "worker", "scheduler"], default_value = "http://127.0.0.1:9200", value_name = "URL")]
+    #[arg(long, requires = "no_functions", conflicts_with_all = ["worker", "scheduler"], default_value = "http://127.0.0.1:9200", value_name = "URL")]
     invoke: String,
     /// The URL of the Lambda endpoint that the handler `invoke` calls, such as that of `sam local start-lambda` or `cargo lambda watch`. Over http://, functions are called without a qualifier
     #[arg(long, env = "AWS_ENDPOINT_URL_LAMBDA", default_value = "http://127.0.0.1:3001", value_name = "URL")]
     lambda: String,
     /// Write the environment variables for functions and `Leases::from_env` to this file, as NAME=value lines
-    #[arg(long, conflicts_with = "demo", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     env_file: Option<PathBuf>,
     /// Your scheduler binary, run as Lambda runs it, instead of the built-in scheduler, which only sweeps
-    #[arg(long, value_name = "FILE", conflicts_with = "demo")]
+    #[arg(long, value_name = "FILE")]
     scheduler: Option<PathBuf>,
     /// The scheduler's jobs to run: `on`, `off`, their names (`a,b`), or all but some (`-a,-b`)
     #[arg(long, value_name = "JOBS", allow_hyphen_values = true)]
