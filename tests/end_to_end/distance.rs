@@ -135,7 +135,8 @@ impl FarRun {
         let append = async |number: u64| world.append(&format!("test/{}", number % orders), &number.to_string()).await;
         futures_util::stream::iter((0..deliveries).map(append)).buffer_unordered(senders).collect::<Vec<_>>().await;
         let answered = ms(world.env.monotonic());
-        world.journal.until_applied(deliveries as usize).await;
+        let applied = world.journal.until_applied(deliveries as usize);
+        world.env.within(Duration::from_secs(60), applied).await.expect("all deliveries are applied");
         let runs = world.journal.runs();
         Self { handlers: runs.iter().map(|run| (ms(run.started), ms(run.ended))).collect(), answered, store }
     }

@@ -7,8 +7,8 @@ use futures_util::future::{BoxFuture, Either, FutureExt, OptionFuture, select};
 use super::Driver;
 use crate::engine::{drain::page::InboxPage, store::StoreError};
 
-/// The time that the read of the next page may take longer than the write beside it. A lost reply would otherwise
-/// delay the next handler until the read's retry.
+/// The wait for the next page, from the end of the settle or commit on. After it, the drain reads the page again: the
+/// reply may be lost.
 const LATE_PAGE: Duration = Duration::from_millis(250);
 
 pub(super) type PageAhead<'a> = BoxFuture<'a, Result<InboxPage, StoreError>>;
