@@ -15,7 +15,7 @@ use figures::sheet::SheetCell;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serializer::{
     local::{
-        Engines, EventSource, FUNCTION_TIMEOUT, LocalFunction,
+        EventSource, FUNCTION_TIMEOUT, LocalFunction,
         handler_log::{Journal, Journaled, LoggedRun},
     },
     view::audit::{AuditVerdict, Sent},
@@ -26,7 +26,7 @@ use tokio::{
 };
 use webhook_serializer::{
     aws::{
-        Account, Parts,
+        Parts,
         meter::{Meter, Reading},
     },
     engine::{
@@ -46,8 +46,9 @@ use webhook_serializer::{
 };
 
 use crate::{
-    cpu::{Cpu, EngineThreads},
-    distance::Distance,
+    cpu::Cpu,
+    distance::{Distance, Network},
+    engines::SeparateEngines,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -256,37 +257,18 @@ impl Handler for Task {
 /// Runs `scenario` on engines that are started for it.
 pub(crate) async fn run(scenario: BenchScenario, distance: Distance) -> Result<Measured> {
     let control = control(&scenario).await;
-    // The engines run on threads of their own, so that their processor time is measured
-    // separately.
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let threads = EngineThreads::of(builder.worker_threads(2).thread_name("engine").enable_all());
-    let engine_runtime = builder.build()?;
-    let (engines, account) = engine_runtime
-        .spawn(async move {
-            let engines = Engines::start(None).await?;
-            let account = distance.account(&engines).await?;
-            anyhow::Ok((engines, account))
-        })
-        .await??;
-    // The workers run on one thread, as in a function. With more threads, the figures would
-    // include the time for waking them.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let world = BenchWorld { scenario, engines, account, threads, meter: Arc::default() };
-    // tokio panics if a runtime is dropped inside another.
-    tokio::task::block_in_place(|| {
-        let measured = runtime.block_on(world.measure(control));
-        runtime.shutdown_background();
-        // The next run measures the processor time of the process, so these engines must have ended.
-        engine_runtime.shutdown_timeout(Duration::from_secs(5));
-        measured
-    })
+    let engines = SeparateEngines::start().await?;
+    let network = Network::to(&engines, distance).await?;
+    let world = BenchWorld { scenario, network, engines, meter: Arc::default() };
+    let measured = world.measure(control).await;
+    world.engines.stop().await;
+    measured
 }
 
 struct BenchWorld {
     scenario: BenchScenario,
-    engines: Engines,
-    account: Account,
-    threads: EngineThreads,
+    network: Network,
+    engines: SeparateEngines,
     meter: Arc<Meter>,
 }
 
@@ -294,7 +276,7 @@ impl BenchWorld {
     /// Returns new clients. They are already connected, as a function's are after its
     /// initialisation.
     async fn connect(&self) -> Result<Parts> {
-        let parts = Parts::connect(&self.account, &self.engines.config(), &Env::system(), Some(self.meter.clone()));
+        let parts = self.network.parts(&Env::system(), self.meter.clone());
         parts.store.entity(&EntityKey::parse("bench/nothing")?, Duration::from_secs(5)).await?;
         Ok(parts)
     }
@@ -319,12 +301,12 @@ impl BenchWorld {
         );
         let worker = Worker::new(drainer, parts.queue, Env::system());
         let function = LocalFunction::Here(Box::new(worker));
-        let source = EventSource::of(&self.account, self.engines.config().queue_url, function, FUNCTION_TIMEOUT);
+        let source = EventSource::of(self.network.sqs(), self.engines.config().queue_url, function, FUNCTION_TIMEOUT);
         source.connect().await?;
         Ok(source)
     }
 
-    async fn measure(self, control: Duration) -> Result<Measured> {
+    async fn measure(&self, control: Duration) -> Result<Measured> {
         let journal = Journal::new(Env::system());
         let stop = watch::Sender::new(false);
         let mut workers = Vec::new();
@@ -340,7 +322,7 @@ impl BenchWorld {
         let parts = self.connect().await?;
         let inbox = Inbox::new(parts.store, parts.waker, self.engines.config().retention, Arc::new(Quiet));
         let counted_before = self.meter.reading();
-        let cpu_before = self.threads.spent();
+        let cpu_before = self.engines.spent();
         let (began, sent) = if self.scenario.is_backlog {
             let sent = self.append_all(&inbox, &journal).await?;
             let began = journal.now();
@@ -351,7 +333,7 @@ impl BenchWorld {
             (journal.now(), self.append_all(&inbox, &journal).await?)
         };
         journal.until_applied(self.scenario.deliveries as usize).await;
-        let cpu = cpu_before.zip(self.threads.spent()).map(|(before, after)| after - before);
+        let cpu = cpu_before.zip(self.engines.spent()).map(|(before, after)| after - before);
         stop.send_replace(true);
         while let Some(ended) = running.join_next().await {
             ended??;

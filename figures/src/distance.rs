@@ -1,24 +1,24 @@
 //! Simulates the network between the program and its engines by delays.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
+use aws_smithy_runtime_api::client::{
+    http::{HttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings, SharedHttpConnector},
+    orchestrator::HttpRequest,
+    runtime_components::RuntimeComponents,
+};
 use figures::sheet::{Sheet, SheetCell};
 use serializer::local::Engines;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpListener, TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
-    sync::mpsc,
-};
+use tokio::sync::{mpsc, oneshot};
 use webhook_serializer::{
-    aws::{Account, Parts},
+    aws::{Account, Http, Parts, meter::Meter},
+    config::StoreConfig,
     protocol::entity::EntityKey,
     time::Env,
 };
 
+use crate::engines::SeparateEngines;
 use timer::Timer;
 
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -31,32 +31,26 @@ pub(crate) struct Distance {
     queue_delay: Duration,
 }
 
-/// The requests that the control sends with and without the relay.
+/// The requests that the control sends with and without a delay.
 const CONTROL_REQUESTS: usize = 200;
-/// The exchanges with and without a relay that measure its excess.
-const EXCHANGES: usize = 30;
+/// The passes that measure by how much a delay line is late.
+const TRIAL_PASSES: usize = 30;
 
 impl Distance {
-    /// Returns an account whose clients reach `engines` with these delays.
-    pub(crate) async fn account(self, engines: &Engines) -> Result<Account> {
-        let store = relay(engines.dynamodb_url(), self.store_delay).await?;
-        let queue = relay(engines.queue_endpoint(), self.queue_delay).await?;
-        Ok(Account::local(store, queue))
-    }
-
     pub(crate) fn is_zero(self) -> bool {
         self.store_delay.is_zero() && self.queue_delay.is_zero()
     }
 
-    /// Measures what the relays add to a request: sends the same request with and without the relay, by turns.
+    /// Measures what the delays add to a request: sends the same request with and without them, by turns.
     pub(crate) async fn control(self) -> Result<Sheet> {
-        let engines = Engines::start(None).await?;
-        let accounts = [engines.account(), self.account(&engines).await?];
+        let engines = SeparateEngines::start().await?;
+        let near = Distance { store_delay: Duration::ZERO, queue_delay: Duration::ZERO };
+        let networks = [Network::to(&engines, near).await?, Network::to(&engines, self).await?];
         let config = engines.config();
         let env = Env::system();
         let key = EntityKey::parse("bench/nothing")?;
-        let parts = accounts.each_ref().map(|account| Parts::connect(account, &config, &env, None));
-        let queues = accounts.each_ref().map(|account| account.sqs(&account.http_client()));
+        let parts = networks.each_ref().map(|network| network.parts(&env, Arc::default()));
+        let queues = networks.each_ref().map(Network::sqs);
         let store = by_turns(&env, async |side| {
             parts[side].store.entity(&key, Duration::from_secs(5)).await?;
             Ok(())
@@ -79,6 +73,7 @@ impl Distance {
             let [bare, delayed, delay] = [bare, delayed, delay].map(|time| time.as_secs_f64());
             sheet.row([SheetCell::text(name), ms(bare), ms(delayed), ms(delayed - bare), ms(delay)]);
         }
+        engines.stop().await;
         Ok(sheet)
     }
 }
@@ -104,121 +99,121 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Starts a relay to `url` that adds `round_trip` to each exchange. Returns the relay's URL.
-async fn relay(url: String, round_trip: Duration) -> Result<String> {
-    if round_trip.is_zero() {
-        return Ok(url);
+/// The way to engines. Each of its clients has a connection pool, as each function has.
+#[derive(Debug)]
+pub(crate) struct Network {
+    account: Account,
+    config: StoreConfig,
+    to_store: Option<DelayLine>,
+    to_queue: Option<DelayLine>,
+}
+
+impl Network {
+    /// Returns the way to `engines` at this distance. The current runtime waits for its delays.
+    pub(crate) async fn to(engines: &Engines, distance: Distance) -> Result<Self> {
+        Ok(Self {
+            account: engines.account(),
+            config: engines.config(),
+            to_store: DelayLine::of(distance.store_delay).await?,
+            to_queue: DelayLine::of(distance.queue_delay).await?,
+        })
     }
-    let target = url.trim_start_matches("http://").to_owned();
-    let delay = round_trip.saturating_sub(excess(round_trip).await?);
-    Ok(format!("http://{}", listen(target, delay).await?))
+
+    pub(crate) fn parts(&self, env: &Env, meter: Arc<Meter>) -> Parts {
+        let http = self.account.http_client();
+        let store = DelayedHttp { http: http.dated(env), line: self.to_store.clone() };
+        let queue = DelayedHttp { http, line: self.to_queue.clone() };
+        Parts::of(self.account.dynamodb(&store), self.account.sqs(&queue), &self.config, env, Some(meter))
+    }
+
+    pub(crate) fn sqs(&self) -> aws_sdk_sqs::Client {
+        self.account.sqs(&DelayedHttp { http: self.account.http_client(), line: self.to_queue.clone() })
+    }
 }
 
-/// Measures by how much a relay's delay exceeds `round_trip`, because of the relay's own connections and the machine's
-/// time to wake a thread.
-async fn excess(round_trip: Duration) -> Result<Duration> {
-    let env = Env::system();
-    let echo = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let direct = echo.local_addr()?;
-    let echoes = tokio::spawn(async move {
-        while let Ok((mut stream, _)) = echo.accept().await {
-            tokio::spawn(async move {
-                stream.set_nodelay(true)?;
-                let (mut from, mut to) = stream.split();
-                tokio::io::copy(&mut from, &mut to).await
-            });
-        }
-    });
-    let relayed = listen(direct.to_string(), round_trip).await?;
-    let mut sides = [TcpStream::connect(direct).await?, TcpStream::connect(relayed).await?];
-    let mut times = [Vec::new(), Vec::new()];
-    for _ in 0..EXCHANGES {
-        for (stream, times) in sides.iter_mut().zip(&mut times) {
-            let began = env.monotonic();
-            let mut bytes = [0; 256];
-            stream.write_all(&bytes).await?;
-            stream.read_exact(&mut bytes).await?;
-            times.push(env.monotonic() - began);
+#[derive(Debug, Clone)]
+struct DelayedHttp {
+    http: Http,
+    line: Option<DelayLine>,
+}
+
+impl HttpClient for DelayedHttp {
+    fn http_connector(&self, settings: &HttpConnectorSettings, components: &RuntimeComponents) -> SharedHttpConnector {
+        let connector = self.http.http_connector(settings, components);
+        match self.line.clone() {
+            None => connector,
+            Some(line) => SharedHttpConnector::new(DelayedConnector { connector, line }),
         }
     }
-    let [direct, relayed] = times.map(median);
-    echoes.abort();
-    Ok(relayed.saturating_sub(direct).saturating_sub(round_trip))
 }
 
-/// Starts a relay to `target` that adds `round_trip` or a little more to each exchange. Returns the relay's address.
-async fn listen(target: String, round_trip: Duration) -> Result<SocketAddr> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
-    let address = listener.local_addr()?;
-    let timer = Timer::new()?;
-    let (chunks, due) = mpsc::unbounded_channel();
-    let line = DelayLine { delay: round_trip / 2, env: Env::system(), chunks };
-    tokio::spawn(deliver(due, timer, line.env.clone()));
-    tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            tokio::spawn(connect(near, target.clone(), line.clone()));
-        }
-    });
-    Ok(address)
+#[derive(Debug, Clone)]
+struct DelayedConnector {
+    connector: SharedHttpConnector,
+    line: DelayLine,
 }
 
-async fn connect(near: TcpStream, target: String, line: DelayLine) -> io::Result<((), ())> {
-    let far = TcpStream::connect(target).await?;
-    near.set_nodelay(true)?;
-    far.set_nodelay(true)?;
-    let (near_read, near_write) = near.into_split();
-    let (far_read, far_write) = far.into_split();
-    tokio::try_join!(line.carry(near_read, far_write), line.carry(far_read, near_write))
+impl HttpConnector for DelayedConnector {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let Self { connector, line } = self.clone();
+        HttpConnectorFuture::new(async move {
+            line.pass().await;
+            let answer = connector.call(request).await;
+            line.pass().await;
+            answer
+        })
+    }
 }
 
-/// The way through a relay, which all its connections share. Each chunk of bytes takes the same time, so the chunks are
-/// due in the order in which they come, and one timer is enough. With a timer for each connection, relays took more
-/// processor time than the engines. A peer that reads nothing would stop all connections.
-#[derive(Clone)]
+/// Lets each request and each answer pass after the same time. So they are due in the order in which they come, and one
+/// timer is enough for all. With a timer for each, or a relay between program and engine, the delays would take more
+/// processor time than the engines.
+#[derive(Debug, Clone)]
 struct DelayLine {
     delay: Duration,
     env: Env,
-    chunks: mpsc::UnboundedSender<DelayedChunk>,
+    waiting: mpsc::UnboundedSender<Waiting>,
 }
 
-struct DelayedChunk {
+#[derive(Debug)]
+struct Waiting {
     due: Duration,
-    bytes: Vec<u8>,
-    /// The last chunk of a connection's side closes it.
-    to: Arc<OwnedWriteHalf>,
+    pass: oneshot::Sender<()>,
 }
 
 impl DelayLine {
-    async fn carry(&self, mut from: OwnedReadHalf, to: OwnedWriteHalf) -> io::Result<()> {
-        let to = Arc::new(to);
-        loop {
-            let mut bytes = Vec::with_capacity(8 * 1024);
-            let is_end = from.read_buf(&mut bytes).await? == 0;
-            let chunk = DelayedChunk { due: self.env.monotonic() + self.delay, bytes, to: to.clone() };
-            if self.chunks.send(chunk).is_err() || is_end {
-                return Ok(());
-            }
+    /// Returns a line that adds `round_trip` to each exchange. The line subtracts its lateness on this machine.
+    async fn of(round_trip: Duration) -> Result<Option<Self>> {
+        if round_trip.is_zero() {
+            return Ok(None);
         }
+        let (waiting, coming) = mpsc::unbounded_channel();
+        let mut line = Self { delay: round_trip / 2, env: Env::system(), waiting };
+        tokio::spawn(let_pass(coming, Timer::new()?, line.env.clone()));
+        let mut times = Vec::new();
+        for _ in 0..TRIAL_PASSES {
+            let began = line.env.monotonic();
+            line.pass().await;
+            times.push(line.env.monotonic() - began);
+        }
+        line.delay = line.delay.saturating_sub(median(times).saturating_sub(line.delay));
+        Ok(Some(line))
+    }
+
+    async fn pass(&self) {
+        let (pass, passed) = oneshot::channel();
+        let waiting = Waiting { due: self.env.monotonic() + self.delay, pass };
+        self.waiting.send(waiting).expect("the line runs");
+        passed.await.expect("the line runs");
     }
 }
 
-async fn deliver(mut chunks: mpsc::UnboundedReceiver<DelayedChunk>, timer: Timer, env: Env) {
-    while let Some(DelayedChunk { due, bytes, to }) = chunks.recv().await {
+async fn let_pass(mut coming: mpsc::UnboundedReceiver<Waiting>, timer: Timer, env: Env) {
+    while let Some(Waiting { due, pass }) = coming.recv().await {
         timer.wait(due.saturating_sub(env.monotonic())).await.expect("the timer runs");
-        // A side that was closed gets no more.
-        let _ = write_all(&to, &bytes).await;
+        // A request that was given up no longer waits.
+        let _ = pass.send(());
     }
-}
-
-async fn write_all(to: &OwnedWriteHalf, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match to.try_write(bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => to.writable().await?,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// A timer of the kernel, because the runtime's own timers are rounded up to whole milliseconds: a round trip with two
@@ -286,38 +281,24 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn relay_keeps_bytes_in_order_until_both_sides_end() {
-        let server = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let url = format!("http://{}", server.local_addr().unwrap());
-        let address = relay(url, Duration::from_micros(200)).await.unwrap();
-        let served = tokio::spawn(async move {
-            for _ in 0..2 {
-                let (mut stream, _) = server.accept().await.unwrap();
-                let mut received = Vec::new();
-                stream.read_to_end(&mut received).await.unwrap();
-                // The first client has left.
-                let _ = stream.write_all(&received).await;
-            }
-        });
-        let address = address.trim_start_matches("http://");
-        let mut leaving = TcpStream::connect(address).await.unwrap();
-        leaving.write_all(b"gone").await.unwrap();
-        drop(leaving);
-        let mut client = TcpStream::connect(address).await.unwrap();
-        let sent: Vec<u8> = (0..=255).cycle().take(300_000).collect();
-        for chunk in sent.chunks(10_000) {
-            client.write_all(chunk).await.unwrap();
-        }
-        client.shutdown().await.unwrap();
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).await.unwrap();
-        assert!(answer == sent, "{} bytes of {}", answer.len(), sent.len());
-        served.await.unwrap();
+    async fn line_lets_pass_in_order_after_its_delay() {
+        let line = DelayLine::of(Duration::from_millis(2)).await.unwrap().unwrap();
+        assert!(line.delay <= Duration::from_millis(1));
+        let began = line.env.monotonic();
+        let given_up = line.pass();
+        drop(given_up);
+        let passed = std::sync::Mutex::new(Vec::new());
+        let one = async |number: u32| {
+            line.pass().await;
+            passed.lock().unwrap().push(number);
+        };
+        tokio::join!(one(1), one(2), one(3));
+        assert_eq!(passed.into_inner().unwrap(), [1, 2, 3]);
+        assert!(line.env.monotonic() - began >= line.delay);
     }
 
     #[tokio::test]
-    async fn without_a_delay_there_is_no_relay() {
-        let url = "http://127.0.0.1:1".to_owned();
-        assert_eq!(relay(url.clone(), Duration::ZERO).await.unwrap(), url);
+    async fn without_a_delay_there_is_no_line() {
+        assert!(DelayLine::of(Duration::ZERO).await.unwrap().is_none());
     }
 }

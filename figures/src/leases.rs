@@ -12,10 +12,9 @@ use std::{
 use anyhow::Result;
 use figures::sheet::{Sheet, SheetCell};
 use futures_util::future::try_join_all;
-use serializer::local::Engines;
 use tokio::sync::Mutex;
 use webhook_serializer::{
-    aws::{Account, Parts, meter::Meter},
+    aws::meter::Meter,
     leases::{LeaseError, Leases, Terms},
     protocol::{
         entity::{EntityKey, FencingToken},
@@ -27,7 +26,8 @@ use webhook_serializer::{
 
 use crate::{
     bench::{ms, percentile},
-    distance::Distance,
+    distance::{Distance, Network},
+    engines::SeparateEngines,
 };
 
 pub(crate) const NAME: &str = "leases";
@@ -77,8 +77,8 @@ impl Record {
 /// callers on twenty keys. Returns the sheet, and whether all leases were exclusive and all
 /// tokens grew.
 pub(crate) async fn run(distance: Distance) -> Result<(Sheet, bool)> {
-    let engines = Engines::start(None).await?;
-    let account = distance.account(&engines).await?;
+    let engines = SeparateEngines::start().await?;
+    let network = Network::to(&engines, distance).await?;
     let mut sheet = Sheet::new(&[
         ("waiting", "leases"),
         ("callers", ">callers"),
@@ -94,17 +94,17 @@ pub(crate) async fn run(distance: Distance) -> Result<(Sheet, bool)> {
     let mut is_exclusive = true;
     for (name, waiting) in WAITING {
         for (callers, keys) in [(1, 1), (5, 1), (32, 20)] {
-            let (cells, is_clean) = measure(&engines, &account, name, waiting, callers, keys).await?;
+            let (cells, is_clean) = measure(&network, name, waiting, callers, keys).await?;
             sheet.row(cells);
             is_exclusive &= is_clean;
         }
     }
+    engines.stop().await;
     Ok((sheet, is_exclusive))
 }
 
 async fn measure(
-    engines: &Engines,
-    account: &Account,
+    network: &Network,
     name: &str,
     waiting: Waiting,
     callers: u32,
@@ -115,7 +115,7 @@ async fn measure(
     let records: Vec<Record> = (0..keys).map(|_| Record::default()).collect();
     let mut clients = Vec::new();
     for number in 0..callers {
-        let parts = Parts::connect(account, &engines.config(), &env, Some(meter.clone()));
+        let parts = network.parts(&env, meter.clone());
         let number = number % keys;
         let key = EntityKey::parse(&format!("bench/{}-{callers}-{number}", name.replace(' ', "-")))?;
         let leases = Leases::new(parts.store, "bench").observed_by(Arc::new(Quiet));

@@ -3,6 +3,7 @@
 mod bench;
 mod cpu;
 mod distance;
+mod engines;
 mod leases;
 
 use std::process::ExitCode;
@@ -56,7 +57,8 @@ fn names() -> clap::builder::PossibleValuesParser {
     bench::SCENARIOS.iter().map(|scenario| scenario.name).chain([leases::NAME]).collect::<Vec<_>>().into()
 }
 
-#[tokio::main]
+// One thread, as in a function. With more threads, the figures would include the time for waking them.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let CommandLine { command, json } = CommandLine::parse();
     let measured = match command {

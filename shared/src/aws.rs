@@ -26,7 +26,7 @@ use aws_sdk_dynamodb::config::{
     BehaviorVersion, Credentials, Region, SharedCredentialsProvider, StalledStreamProtectionConfig, retry::RetryConfig,
     timeout::TimeoutConfig,
 };
-use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::{http::HttpClient, result::ConnectorError};
 
 use crate::{
     aws::{
@@ -163,7 +163,7 @@ impl Account {
         Http::new(roots)
     }
 
-    pub fn dynamodb(&self, http: &Http) -> aws_sdk_dynamodb::Client {
+    pub fn dynamodb(&self, http: &(impl HttpClient + Clone + 'static)) -> aws_sdk_dynamodb::Client {
         let mut config = aws_sdk_dynamodb::Config::builder()
             .behavior_version(BehaviorVersion::latest())
             .region(self.region.clone())
@@ -177,7 +177,7 @@ impl Account {
         aws_sdk_dynamodb::Client::from_conf(config.build())
     }
 
-    pub fn sqs(&self, http: &Http) -> aws_sdk_sqs::Client {
+    pub fn sqs(&self, http: &(impl HttpClient + Clone + 'static)) -> aws_sdk_sqs::Client {
         let mut config = aws_sdk_sqs::Config::builder()
             .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
             .region(self.region.clone())
@@ -209,9 +209,20 @@ impl Parts {
         env: &Env,
         meter: Option<Arc<Meter>>,
     ) -> Self {
+        Self::of(account.dynamodb(&http.dated(env)), account.sqs(http), config, env, meter)
+    }
+
+    /// Returns the parts that send their requests through these clients.
+    pub fn of(
+        dynamodb: aws_sdk_dynamodb::Client,
+        sqs: aws_sdk_sqs::Client,
+        config: &StoreConfig,
+        env: &Env,
+        meter: Option<Arc<Meter>>,
+    ) -> Self {
         let names = TableNames { entities: config.entities_table.clone(), inbox: config.inbox_table.clone() };
-        let mut table = DynamoTable::new(account.dynamodb(&http.dated(env)), names);
-        let mut queue = SqsQueue::new(account.sqs(http), config.queue_url.clone());
+        let mut table = DynamoTable::new(dynamodb, names);
+        let mut queue = SqsQueue::new(sqs, config.queue_url.clone());
         if config.fair_queue {
             queue = queue.fair();
         }

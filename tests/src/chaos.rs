@@ -364,7 +364,9 @@ pub async fn run_plan(program: &Path, plan: &ChaosPlan) -> Result<ChaosReport> {
     let mut working = JoinSet::new();
     for _ in 0..plan.workers {
         let function = LocalFunction::Processes(workers.clone());
-        let source = EventSource::of(&engines.account(), engines.config().queue_url, function, FUNCTION_TIMEOUT);
+        let account = engines.account();
+        let sqs = account.sqs(&account.http_client());
+        let source = EventSource::of(sqs, engines.config().queue_url, function, FUNCTION_TIMEOUT);
         working.spawn(source.run(stop_working.subscribe()));
     }
     let stop_sending = watch::Sender::new(false);

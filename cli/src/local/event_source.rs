@@ -14,7 +14,6 @@ use aws_sdk_sqs::{
 };
 use tokio::{sync::watch, task::JoinSet};
 use webhook_serializer::{
-    aws::Account,
     engine::queue,
     functions::worker::{Attributes, BatchResponse, SqsEvent, SqsRecord, Worker},
     time::{Env, Timestamp},
@@ -101,12 +100,13 @@ pub struct EventSource {
 
 impl EventSource {
     pub fn new(engines: &Engines, function: LocalFunction, timeout: Duration) -> Self {
-        Self::of(&engines.account(), engines.config().queue_url, function, timeout)
+        let account = engines.account();
+        Self::of(account.sqs(&account.http_client()), engines.config().queue_url, function, timeout)
     }
 
-    pub fn of(account: &Account, queue_url: String, function: LocalFunction, timeout: Duration) -> Self {
+    pub fn of(sqs: aws_sdk_sqs::Client, queue_url: String, function: LocalFunction, timeout: Duration) -> Self {
         Self {
-            sqs: account.sqs(&account.http_client()),
+            sqs,
             queue_url,
             function: Arc::new(function),
             timeout,

@@ -62,7 +62,7 @@ impl Http {
     }
 
     /// Returns the same pool, which notes in `env` the `Date` of each reply.
-    pub(super) fn dated(&self, env: &Env) -> Self {
+    pub fn dated(&self, env: &Env) -> Self {
         Self { dated: Some(env.clone()), ..self.clone() }
     }
 
