@@ -21,11 +21,18 @@ use std::{
 
 use anyhow::{Context, Result};
 use tokio::task::AbortHandle;
-use webhook_serializer::{aws::meter::Meter, engine::store::Store, operator::Operator, time::Env};
+use webhook_serializer::{
+    aws::meter::Meter,
+    engine::store::Store,
+    operator::Operator,
+    protocol::{entity::SourceName, state::EntityState},
+    sources::{LiveSources, Sources},
+    time::Env,
+};
 
 use crate::{
     local::{bind, reached_at},
-    view::recording::EventRecorder,
+    view::{order_status::SourceDelay, recording::EventRecorder},
 };
 use budget::Budget;
 use bulk::Works;
@@ -45,6 +52,8 @@ pub struct Watched {
     /// The connection for pages that refresh by themselves. `None` on this machine, where reading costs nothing.
     pub refreshes: Option<MeteredConnection>,
     pub name: String,
+    /// The deployment's sources. `None` if their document cannot be read.
+    pub sources: Option<LiveSources>,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
     pub by: String,
@@ -137,6 +146,20 @@ impl ConsoleState {
             shared.watched.store = store.clone();
         }
         shared
+    }
+
+    /// Returns the deployment's sources. If their document cannot be read, returns none.
+    async fn sources(&self) -> Arc<Sources> {
+        let Some(sources) = &self.watched.sources else { return Arc::default() };
+        sources.beside(async {}).await;
+        sources.current()
+    }
+
+    /// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
+    async fn delay(&self, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
+        self.watched.sources.as_ref()?;
+        let Watched { operator, env, .. } = &self.watched;
+        SourceDelay::read(operator, &*self.sources().await, name, state, env.now()).await
     }
 
     /// The time between two refreshes of a page.

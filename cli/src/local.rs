@@ -108,7 +108,7 @@ pub struct LocalOptions {
 pub struct LocalRun {
     pub engines: Engines,
     pub webhooks: SocketAddr,
-    sources: LiveSources,
+    pub sources: LiveSources,
     drain: DrainSettings,
     workers: NonZeroUsize,
     slots: usize,

@@ -198,6 +198,10 @@ impl Sources {
         self.by_name.values()
     }
 
+    pub fn paused(&self) -> BTreeSet<SourceName> {
+        self.iter().filter(|source| source.is_paused).map(|source| source.name.clone()).collect()
+    }
+
     /// Returns the first secret of the proxy in front of the ingest function, if the document has one.
     pub fn origin_secret(&self) -> Option<&str> {
         self.origin.first()

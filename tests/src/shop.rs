@@ -196,6 +196,7 @@ fn watched(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Watche
         is_local: true,
         refreshes: None,
         name: "the local run at http://127.0.0.1:9000".to_owned(),
+        sources: Some(deployment.local.sources.clone()),
         story,
         by: "ada".to_owned(),
     }

@@ -60,6 +60,11 @@ impl OrderSummary {
         self.state.last_error.as_deref()
     }
 
+    /// A blocked order may also be on hold. Its kind is then [`Kind::Blocked`].
+    pub fn is_on_hold(&self) -> bool {
+        self.state.hold.since().is_some()
+    }
+
     pub fn status(&self, parked: Option<ParkedDeliveries<'_>>, now: Timestamp) -> OrderStatus {
         OrderStatus::of(Some(&self.state), self.topic.as_deref(), parked, now)
     }

@@ -9,8 +9,9 @@ use webhook_serializer::{
     operator::{Inspected, Operator, OperatorError, Past, SettledPage},
     protocol::{
         delivery::InboxItem,
-        entity::{EntityKey, Sequence},
+        entity::{EntityKey, Sequence, SourceName},
         receipt::Settlement,
+        state::EntityState,
     },
     time::Timestamp,
 };
@@ -48,6 +49,12 @@ impl Timeline {
         let parked = parked.iter().map(|one| (one.delivery().entity(), one.sequence, one.error.as_str()));
         let parked = ParkedDeliveries::of(parked);
         OrderStatus::of(state.as_ref(), topic, parked, now)
+    }
+
+    /// Returns the source of the next delivery, and the order's state. Returns `None` if no delivery waits.
+    pub fn next(&self) -> Option<(&SourceName, &EntityState)> {
+        let InboxItem::Delivery(next) = self.inspected.waiting.first()? else { return None };
+        Some((next.head().source(), self.inspected.state.as_ref()?))
     }
 
     pub fn is_known(&self) -> bool {

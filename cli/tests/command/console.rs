@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use serializer::local::samples::SOURCES;
 
-use crate::running::{LocalProcess, complained, file, folder, ran, serializer};
+use crate::running::{LocalProcess, complained, file, folder, printed, ran, serializer};
 
 /// Requests a URL. Returns the connection, from which the response can be read.
 fn requested(url: &str, cookie: &str) -> TcpStream {
@@ -102,4 +102,32 @@ fn order_is_read_again_by_itself() {
     assert!(local.ran(&["hold", "shopify/order/ends with a space ", "--why", "a test"]).status.success());
     let held = order("shopify/order/ends%20with%20a%20space%20");
     assert!(held.contains("on hold"), "{held}");
+}
+
+#[test]
+fn pages_name_a_paused_source() {
+    let folder = folder();
+    let paused = SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
+    let sources = file(&folder, "sources.toml", &paused);
+    let local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
+    assert!(local.send(&["shopify-orders-create.json"]).status.success());
+    let looks = |console: &str| {
+        let now = page(console);
+        assert!(
+            now.contains("The source <strong>shopify</strong> is paused") && now.contains("source resume"),
+            "{now}"
+        );
+        let shown = printed(&local.ran(&["show", "shopify/order/450789469", "--json"]));
+        let sequence = serde_json::from_str::<Value>(&shown).expect("JSON")["state"]["tail"].to_string();
+        for page in
+            ["order?key=shopify/order/450789469", &format!("delivery?key=shopify/order/450789469&sequence={sequence}")]
+        {
+            let page = page_at(console, page);
+            // Before a worker has seen the pause, and after.
+            let is_named = page.contains("pauses the source shopify") || page.contains("The source shopify is paused");
+            assert!(is_named && page.contains("source resume"), "{page}");
+        }
+    };
+    looks(&local.console);
+    while_it_serves(serializer(&["console", "--json", local.target.as_str()]), looks);
 }

@@ -143,9 +143,16 @@ fn bulk_resume_keeps_arrival_order_while_deliveries_arrive() {
 }
 
 #[test]
-fn resume_of_many_names_those_that_stay_on_hold() {
+fn block_and_hold_of_an_order_end_separately() {
     let mut trouble = Trouble::start();
     trouble.block();
+    trouble.said(&[&["hold", BLOCKED], &WHY[..]].concat());
+    let listed = trouble.said(&["list", "--held"]);
+    assert!(listed.contains(BLOCKED) && listed.contains("  blocked  "), "{listed}");
+    let ended = trouble.said(&["resume", "--held", "--all", "--yes"]);
+    assert!(ended.contains("is no longer on hold, but stays blocked") && ended.contains("1 done, 0 "), "{ended}");
+    assert!(!trouble.said(&["list", "--held"]).contains(BLOCKED));
+
     trouble.said(&[&["hold", BLOCKED], &WHY[..]].concat());
     let said = trouble.said(&["resume", "--all", "--yes"]);
     assert!(said.contains("is no longer blocked, but stays on hold") && said.contains("1 done, 0 "), "{said}");

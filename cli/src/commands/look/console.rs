@@ -13,6 +13,7 @@ use serializer::{
 
 use crate::commands::{
     print_json,
+    setup::source::whereabouts,
     target::{Deployment, Target},
 };
 
@@ -43,8 +44,8 @@ pub struct ConsoleArguments {
 impl ConsoleArguments {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let console =
-            Served::start(watched(&deployment, self.target.name(), self.by), self.listen, self.port, "--port").await?;
+        let watched = watched(&deployment, self.target.name(), self.by).await;
+        let console = Served::start(watched, self.listen, self.port, "--port").await?;
         match self.json {
             true => print_json(&json!({ "what": "serving", "console": console.url })),
             false => {
@@ -57,7 +58,7 @@ impl ConsoleArguments {
     }
 }
 
-fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
+async fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
     Watched {
         operator: deployment.operator(),
         store: deployment.parts.store.clone(),
@@ -66,6 +67,7 @@ fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
         is_local: deployment.is_local(),
         refreshes: (!deployment.is_local()).then(|| deployment.metered()),
         name,
+        sources: whereabouts::followed(deployment).await,
         story: None,
         by,
     }

@@ -157,13 +157,13 @@ impl ListArguments {
         if !self.chooses_state() {
             return true;
         }
-        match lane.kind {
+        let is_of_kind = match lane.kind {
             Kind::Blocked => self.blocked,
-            Kind::OnHold => self.held,
             Kind::Failing | Kind::Unavailable => self.failing,
             Kind::Waiting | Kind::AtWork | Kind::Leased | Kind::Abandoned => self.waiting,
-            Kind::Parked | Kind::Idle => false,
-        }
+            Kind::OnHold | Kind::Parked | Kind::Idle => false,
+        };
+        is_of_kind || self.held && lane.is_on_hold()
     }
 
     pub async fn run(self) -> Result<ExitCode> {

@@ -446,7 +446,8 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let env = Env::system();
     let is_local = true;
     let refreshes = None;
-    Watched { operator, store, env, option, is_local, refreshes, name, story: Some(story), by }
+    let sources = Some(deployment.sources.clone());
+    Watched { operator, store, env, option, is_local, refreshes, name, sources, story: Some(story), by }
 }
 
 #[cfg(test)]

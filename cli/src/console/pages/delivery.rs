@@ -77,8 +77,12 @@ async fn delivery(shared: &ConsoleState, parameters: &DeliveryParameters, raw: b
         Content::Delivery(delivery) => operator.before(delivery).await?,
         _ => None,
     };
+    let delay = match single.state.as_ref().zip(single.content.delivery()) {
+        Some((state, delivery)) => shared.delay(delivery.source(), state).await,
+        None => None,
+    };
     let now = shared.watched.env.now();
-    let status = DeliveryStatus::of(sequence, &single, None, now);
+    let status = DeliveryStatus::of(sequence, &single, delay.as_ref(), now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
     let situation = Situation {
         order: &entity,

@@ -1,14 +1,20 @@
 //! The overview: counts of orders by state, and groups by source and error. Also the page that lists one state or
 //! group.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
     alerts::alike,
-    protocol::{entity::EntityKey, outage::Outage},
+    protocol::{
+        entity::{EntityKey, SourceName},
+        outage::Outage,
+    },
     time::Timestamp,
 };
 
@@ -24,10 +30,13 @@ use super::{
     },
     Shown, page_of, quoted, shown,
 };
-use crate::view::{
-    order_status::Kind,
-    outage,
-    overview::{OrderSummary, ParkedDelivery, StatusGroup},
+use crate::{
+    output::command_line,
+    view::{
+        order_status::Kind,
+        outage,
+        overview::{OrderSummary, ParkedDelivery, StatusGroup},
+    },
 };
 
 const FIRST: usize = 8;
@@ -58,6 +67,7 @@ pub(super) async fn page(
 async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> Shown {
     let reading = shared.readings.get(&shared.watched, Tables::All, depths.depth()).await?;
     let outages = shared.watched.operator.outages().await?;
+    let paused = shared.sources().await.paused();
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
@@ -68,6 +78,7 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
         (destinations_down(&outages, now))
+        (sources_paused(&paused, &shared.watched.option))
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
@@ -97,6 +108,17 @@ fn destinations_down(outages: &[Outage], now: Timestamp) -> Markup {
     html! {
         @for outage in outages {
             p.error { (timed(&outage::sentence(outage, now))) "." }
+        }
+    }
+}
+
+fn sources_paused(paused: &BTreeSet<SourceName>, option: &str) -> Markup {
+    html! {
+        @for source in paused {
+            p.why {
+                "The source " strong { (source) } " is paused: its deliveries wait. "
+                code { (command_line("source resume", option, &[source.as_str()])) } " ends the pause."
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::{
     output::duration,
     verbs::{Situation, VERBS, redrive::REDRIVE},
     view::{
-        order_status::{Kind, NextCommand, attempts_so_far},
+        order_status::{Kind, NextCommand, OrderStatus, attempts_so_far},
         timeline::{Timeline, outcome, waited},
     },
 };
@@ -59,7 +59,12 @@ async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &Pa
     if !timeline.is_known() {
         return Err(unknown(shared, &entity).await);
     }
+    let delay = match timeline.next() {
+        Some((source, state)) => shared.delay(source, state).await,
+        None => None,
+    };
     let now = shared.watched.env.now();
+    let status = timeline.status(now).with_delay(delay.as_ref(), now);
     let inspected = &timeline.inspected;
     let situation = Situation {
         order: &entity,
@@ -69,7 +74,7 @@ async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &Pa
         is_rewinding: !inspected.again.is_empty(),
     };
     let body = html! {
-        div { (head(shared, &entity, &timeline, now)) }
+        div { (head(shared, &entity, &timeline, &status, now)) }
         div { (actions(&situation)) }
         div {
             (plot::timeline(&timeline, now))
@@ -82,9 +87,14 @@ async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &Pa
     Ok(PageFrame::new(entity.as_str(), Tab::None).read_at(now).again(shared.again()).around(shared, request, &body))
 }
 
-fn head(shared: &ConsoleState, entity: &EntityKey, timeline: &Timeline, now: Timestamp) -> Markup {
+fn head(
+    shared: &ConsoleState,
+    entity: &EntityKey,
+    timeline: &Timeline,
+    status: &OrderStatus,
+    now: Timestamp,
+) -> Markup {
     let inspected = &timeline.inspected;
-    let status = timeline.status(now);
     html! {
         h1.key {
             (entity) " " (badge(status.kind))

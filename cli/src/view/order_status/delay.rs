@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use webhook_serializer::{
+    operator::Operator,
     protocol::{entity::SourceName, outage::Outage, state::EntityState},
-    sources::{REFRESH, Source},
+    sources::{REFRESH, Source, Sources},
     time::Timestamp,
 };
 
@@ -59,6 +60,18 @@ impl SourceDelay {
             (Some(source), None) => DelayCause::Lingers(lingers_until(source, state).filter(|until| *until > now)?),
         };
         Some(Self { source: name.clone(), cause })
+    }
+
+    /// Reads the outages, and returns the delay of the source `name`. Outages that cannot be read count as ended.
+    pub async fn read(
+        operator: &Operator,
+        sources: &Sources,
+        name: &SourceName,
+        state: &EntityState,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let outages = operator.outages().await.unwrap_or_default();
+        Self::of(name, sources.get(name.as_str()).map(|source| &**source), &outages, state, now)
     }
 
     pub fn is_pause(&self) -> bool {

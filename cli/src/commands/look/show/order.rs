@@ -31,12 +31,6 @@ use webhook_serializer::{
 use super::ShownOrder;
 use crate::commands::{print_json, setup::source::whereabouts, target::Deployment};
 
-/// Returns what delays the deliveries of the next delivery's source. Returns `None` if no delivery waits.
-async fn delay(timeline: &Timeline, deployment: &Deployment) -> Option<SourceDelay> {
-    let InboxItem::Delivery(next) = timeline.inspected.waiting.first()? else { return None };
-    whereabouts::delay(deployment, next.head().source(), timeline.inspected.state.as_ref()?).await
-}
-
 struct OrderReport {
     timeline: Timeline,
     delay: Option<SourceDelay>,
@@ -63,7 +57,10 @@ impl ShownOrder {
 
     async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
-        let delay = delay(&timeline, deployment).await;
+        let delay = match timeline.next() {
+            Some((source, state)) => whereabouts::delay(deployment, source, state).await,
+            None => None,
+        };
         let similar = match timeline.is_known() {
             true => Vec::new(),
             false => similar::keys(&self.order, &deployment.operator()).await,

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Display,
     path::PathBuf,
+    sync::Arc,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -20,7 +21,8 @@ use webhook_serializer::{
     config::{Environment, SourcesOrigin, Variables},
     nearest,
     protocol::{entity::SourceName, state::EntityState},
-    sources::{QueueArn, Sources},
+    sources::{LiveSources, QueueArn, Sources},
+    telemetry::Quiet,
 };
 
 use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
@@ -167,13 +169,29 @@ pub(super) async fn local_queue(url: &str, queue: &QueueArn) -> String {
 }
 
 pub async fn configured(deployment: &Deployment) -> Result<Sources> {
+    match configured_at(deployment)? {
+        None => Ok(Sources::parse(samples::SOURCES)?),
+        Some(place) => Ok(sources(&place).await?.1),
+    }
+}
+
+/// Returns the place of the deployment's document. Returns `None` for the samples' built-in one.
+fn configured_at(deployment: &Deployment) -> Result<Option<DocumentPlace>> {
     let variables = &deployment.environment;
     let origin = match variables.contains_key(SourcesOrigin::VARIABLE) {
-        false if deployment.is_local() => return Ok(Sources::parse(samples::SOURCES)?),
+        false if deployment.is_local() => return Ok(None),
         _ if variables.is_empty() => set()?,
         _ => SourcesOrigin::read(&DeploymentVariables(variables))?,
     };
-    Ok(sources(&DocumentPlace::at(origin, Some(&deployment.account))?).await?.1)
+    DocumentPlace::at(origin, Some(&deployment.account)).map(Some)
+}
+
+/// Returns the deployment's sources, which follow their document. If the document cannot be read, returns `None`.
+pub async fn followed(deployment: &Deployment) -> Option<LiveSources> {
+    match configured_at(deployment).ok()? {
+        None => Some(LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES).ok()?))),
+        Some(place) => LiveSources::open(Box::new(place), deployment.env.clone(), Arc::new(Quiet)).await.ok(),
+    }
 }
 
 struct DeploymentVariables<'a>(&'a BTreeMap<String, String>);
@@ -206,15 +224,13 @@ pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<an
 /// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
 pub async fn delay(deployment: &Deployment, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
     let sources = configured(deployment).await.ok()?;
-    let outages = deployment.operator().outages().await.unwrap_or_default();
-    SourceDelay::of(name, sources.get(name.as_str()).map(|source| &**source), &outages, state, deployment.env.now())
+    SourceDelay::read(&deployment.operator(), &sources, name, state, deployment.env.now()).await
 }
 
 /// Returns the sources that are paused in the deployment's document. If the document cannot be read, returns no
 /// sources.
 pub async fn paused(deployment: &Deployment) -> BTreeSet<SourceName> {
-    let sources = configured(deployment).await.unwrap_or_default();
-    sources.iter().filter(|source| source.is_paused).map(|source| source.name.clone()).collect()
+    configured(deployment).await.unwrap_or_default().paused()
 }
 
 pub(super) fn unknown(place: &impl Display, sources: &Sources, name: &str) -> anyhow::Error {
