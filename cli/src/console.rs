@@ -11,6 +11,7 @@ mod plot;
 mod problem;
 mod reading;
 mod request;
+mod sources;
 
 use std::{
     collections::VecDeque,
@@ -24,20 +25,20 @@ use tokio::task::AbortHandle;
 use webhook_serializer::{
     aws::meter::Meter,
     engine::store::Store,
-    operator::Operator,
-    protocol::{entity::SourceName, state::EntityState},
-    sources::{LiveSources, Sources},
+    operator::{Operator, OperatorError},
     time::Env,
 };
 
 use crate::{
     local::{bind, reached_at},
-    view::{order_status::SourceDelay, recording::EventRecorder},
+    view::{order_status::SourceDelays, recording::EventRecorder},
 };
 use budget::Budget;
 use bulk::Works;
 use guard::Access;
 use reading::SharedReadings;
+use sources::LastSources;
+pub use sources::SourcesReader;
 
 #[derive(Debug, Clone)]
 pub struct Watched {
@@ -52,8 +53,7 @@ pub struct Watched {
     /// The connection for pages that refresh by themselves. `None` on this machine, where reading costs nothing.
     pub refreshes: Option<MeteredConnection>,
     pub name: String,
-    /// The deployment's sources. `None` if their document cannot be read.
-    pub sources: Option<LiveSources>,
+    pub sources: SourcesReader,
     /// The recorded events, if the deployment runs in this process. Otherwise lanes are drawn from the orders' rows.
     pub story: Option<EventRecorder>,
     pub by: String,
@@ -83,6 +83,9 @@ struct ConsoleState {
     access: Arc<Access>,
     budget: Arc<Budget>,
     readings: Arc<SharedReadings>,
+    sources: Arc<LastSources>,
+    /// The time for which a page reuses a read of the sources document.
+    keeps_sources: Duration,
     works: Arc<Works>,
     flashes: Arc<std::sync::Mutex<VecDeque<Flash>>>,
 }
@@ -95,6 +98,9 @@ struct Flash {
 }
 
 const MAX_FLASHES: usize = 32;
+
+/// The time for which refreshed pages reuse a read of the sources document.
+const REFRESHED_SOURCES: Duration = Duration::from_secs(15);
 
 /// The port that the links in the runbooks use.
 const DEFAULT_PORT: u16 = 9001;
@@ -122,6 +128,8 @@ impl Console {
             access: Arc::new(access),
             budget: Arc::new(budget),
             readings: Arc::default(),
+            sources: Arc::default(),
+            keeps_sources: Duration::ZERO,
             works: Arc::default(),
             flashes: Arc::default(),
         };
@@ -144,22 +152,16 @@ impl ConsoleState {
         if let Some(MeteredConnection { operator, store, .. }) = &self.watched.refreshes {
             shared.watched.operator = operator.clone();
             shared.watched.store = store.clone();
+            shared.keeps_sources = REFRESHED_SOURCES;
         }
         shared
     }
 
-    /// Returns the deployment's sources. If their document cannot be read, returns none.
-    async fn sources(&self) -> Arc<Sources> {
-        let Some(sources) = &self.watched.sources else { return Arc::default() };
-        sources.beside(async {}).await;
-        sources.current()
-    }
-
-    /// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
-    async fn delay(&self, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
-        self.watched.sources.as_ref()?;
-        let Watched { operator, env, .. } = &self.watched;
-        SourceDelay::read(operator, &*self.sources().await, name, state, env.now()).await
+    /// Reads what may delay orders.
+    async fn delays(&self) -> Result<SourceDelays, OperatorError> {
+        let Watched { operator, sources, env, .. } = &self.watched;
+        let sources = self.sources.get(sources, self.keeps_sources, env).await;
+        Ok(SourceDelays { sources, outages: operator.outages().await? })
     }
 
     /// The time between two refreshes of a page.

@@ -33,8 +33,8 @@ pub(crate) struct Distance {
 
 /// The requests that the control sends with and without a delay.
 const CONTROL_REQUESTS: usize = 200;
-/// The passes that measure by how much a delay line is late.
-const TRIAL_PASSES: usize = 30;
+/// The waits that measure by how much a delay line is late.
+const TRIAL_WAITS: usize = 30;
 
 impl Distance {
     pub(crate) fn is_zero(self) -> bool {
@@ -114,8 +114,8 @@ impl Network {
         Ok(Self {
             account: engines.account(),
             config: engines.config(),
-            to_store: DelayLine::of(distance.store_delay).await?,
-            to_queue: DelayLine::of(distance.queue_delay).await?,
+            to_store: DelayLine::start(distance.store_delay).await?,
+            to_queue: DelayLine::start(distance.queue_delay).await?,
         })
     }
 
@@ -157,17 +157,16 @@ impl HttpConnector for DelayedConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         let Self { connector, line } = self.clone();
         HttpConnectorFuture::new(async move {
-            line.pass().await;
+            line.wait().await;
             let answer = connector.call(request).await;
-            line.pass().await;
+            line.wait().await;
             answer
         })
     }
 }
 
-/// Lets each request and each answer pass after the same time. So they are due in the order in which they come, and one
-/// timer is enough for all. With a timer for each, or a relay between program and engine, the delays would take more
-/// processor time than the engines.
+/// Delays each request and each answer by the same time. So they are due in the order in which they come, and one timer
+/// is enough for all. New connections are not delayed.
 #[derive(Debug, Clone)]
 struct DelayLine {
     delay: Duration,
@@ -178,41 +177,41 @@ struct DelayLine {
 #[derive(Debug)]
 struct Waiting {
     due: Duration,
-    pass: oneshot::Sender<()>,
+    released: oneshot::Sender<()>,
 }
 
 impl DelayLine {
     /// Returns a line that adds `round_trip` to each exchange. The line subtracts its lateness on this machine.
-    async fn of(round_trip: Duration) -> Result<Option<Self>> {
+    async fn start(round_trip: Duration) -> Result<Option<Self>> {
         if round_trip.is_zero() {
             return Ok(None);
         }
-        let (waiting, coming) = mpsc::unbounded_channel();
+        let (waiting, requests) = mpsc::unbounded_channel();
         let mut line = Self { delay: round_trip / 2, env: Env::system(), waiting };
-        tokio::spawn(let_pass(coming, Timer::new()?, line.env.clone()));
+        tokio::spawn(release(requests, Timer::new()?, line.env.clone()));
         let mut times = Vec::new();
-        for _ in 0..TRIAL_PASSES {
+        for _ in 0..TRIAL_WAITS {
             let began = line.env.monotonic();
-            line.pass().await;
+            line.wait().await;
             times.push(line.env.monotonic() - began);
         }
         line.delay = line.delay.saturating_sub(median(times).saturating_sub(line.delay));
         Ok(Some(line))
     }
 
-    async fn pass(&self) {
-        let (pass, passed) = oneshot::channel();
-        let waiting = Waiting { due: self.env.monotonic() + self.delay, pass };
+    async fn wait(&self) {
+        let (released, is_released) = oneshot::channel();
+        let waiting = Waiting { due: self.env.monotonic() + self.delay, released };
         self.waiting.send(waiting).expect("the line runs");
-        passed.await.expect("the line runs");
+        is_released.await.expect("the line runs");
     }
 }
 
-async fn let_pass(mut coming: mpsc::UnboundedReceiver<Waiting>, timer: Timer, env: Env) {
-    while let Some(Waiting { due, pass }) = coming.recv().await {
+async fn release(mut requests: mpsc::UnboundedReceiver<Waiting>, timer: Timer, env: Env) {
+    while let Some(Waiting { due, released }) = requests.recv().await {
         timer.wait(due.saturating_sub(env.monotonic())).await.expect("the timer runs");
         // A request that was given up no longer waits.
-        let _ = pass.send(());
+        let _ = released.send(());
     }
 }
 
@@ -278,27 +277,39 @@ mod timer {
 
 #[cfg(test)]
 mod tests {
+    use tokio::task::JoinSet;
+
     use super::*;
 
     #[tokio::test]
-    async fn line_lets_pass_in_order_after_its_delay() {
-        let line = DelayLine::of(Duration::from_millis(2)).await.unwrap().unwrap();
+    async fn line_releases_in_order_after_its_delay() {
+        let line = DelayLine::start(Duration::from_millis(2)).await.unwrap().unwrap();
         assert!(line.delay <= Duration::from_millis(1));
         let began = line.env.monotonic();
-        let given_up = line.pass();
-        drop(given_up);
-        let passed = std::sync::Mutex::new(Vec::new());
-        let one = async |number: u32| {
-            line.pass().await;
-            passed.lock().unwrap().push(number);
+        let mut waits = JoinSet::new();
+        let wait = |number: u32| {
+            let line = line.clone();
+            async move {
+                line.wait().await;
+                number
+            }
         };
-        tokio::join!(one(1), one(2), one(3));
-        assert_eq!(passed.into_inner().unwrap(), [1, 2, 3]);
+        let given_up = waits.spawn(wait(0));
+        tokio::task::yield_now().await;
+        given_up.abort();
+        for number in 1..=3 {
+            waits.spawn(wait(number));
+        }
+        let mut released = Vec::new();
+        while let Some(ended) = waits.join_next().await {
+            released.extend(ended.ok());
+        }
+        assert_eq!(released, [1, 2, 3]);
         assert!(line.env.monotonic() - began >= line.delay);
     }
 
     #[tokio::test]
     async fn without_a_delay_there_is_no_line() {
-        assert!(DelayLine::of(Duration::ZERO).await.unwrap().is_none());
+        assert!(DelayLine::start(Duration::ZERO).await.unwrap().is_none());
     }
 }

@@ -12,17 +12,21 @@ use crate::cpu::{Cpu, EngineThreads};
 pub(crate) struct SeparateEngines {
     engines: Engines,
     threads: EngineThreads,
-    /// `None` once the threads are told to end.
-    runtime: Option<Runtime>,
+    runtime: SeparateRuntime,
 }
+
+/// A runtime that may be dropped within another runtime. `None` once its threads must end.
+#[derive(Debug)]
+struct SeparateRuntime(Option<Runtime>);
 
 impl SeparateEngines {
     pub(crate) async fn start() -> Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let threads = EngineThreads::of(builder.worker_threads(2).thread_name("engine").enable_all());
-        let runtime = builder.build()?;
-        let engines = runtime.spawn(Engines::start(None)).await??;
-        Ok(Self { engines, threads, runtime: Some(runtime) })
+        let runtime = SeparateRuntime(Some(builder.build()?));
+        let starting = runtime.0.as_ref().map(|runtime| runtime.spawn(Engines::start(None)));
+        let engines = starting.expect("the threads run").await??;
+        Ok(Self { engines, threads, runtime })
     }
 
     /// Returns the processor time that the process has used so far.
@@ -30,20 +34,19 @@ impl SeparateEngines {
         self.threads.spent()
     }
 
-    /// Waits until the engines' threads have ended. Otherwise, the next run would count their processor time as the
-    /// program's.
+    /// Waits until the engines' threads have ended, at most five seconds. Otherwise, the next run would count their
+    /// processor time as the program's.
     pub(crate) async fn stop(mut self) {
-        let runtime = self.runtime.take().expect("the threads run");
+        let runtime = self.runtime.0.take().expect("the threads run");
         drop(self);
         let stopped = tokio::task::spawn_blocking(|| runtime.shutdown_timeout(Duration::from_secs(5)));
         stopped.await.expect("a runtime stops without a panic");
     }
 }
 
-impl Drop for SeparateEngines {
+impl Drop for SeparateRuntime {
     fn drop(&mut self) {
-        // A runtime must not be dropped within another.
-        if let Some(runtime) = self.runtime.take() {
+        if let Some(runtime) = self.0.take() {
             runtime.shutdown_background();
         }
     }

@@ -435,6 +435,7 @@ impl Operator {
     /// tombstone at that delivery's sequence, unless the sequence still has an item.
     pub async fn unblock(&self, entity: &EntityKey) -> Result<Unblocked, OperatorError> {
         let outcome = |unblocked: &Unblocked| match unblocked {
+            Unblocked::Ended(state) if state.hold.since().is_some() => "no longer blocked, stays on hold".into(),
             Unblocked::Ended(state) => format!("continues at {}", state.next()),
             Unblocked::NotBlocked(_) => "nothing to do".into(),
         };

@@ -1,13 +1,16 @@
 //! A shop with a local deployment and a console. Some of its deliveries fail until the cause is fixed.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::SeqCst},
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
 };
-use std::time::Duration;
 
 use serializer::{
-    console::{Console, MeteredConnection, Watched},
+    console::{Console, MeteredConnection, SourcesReader, Watched},
     local::{
         LOOPBACK,
         samples::{self, ALL, SHOPIFY, STRIPE, Sample, WOOCOMMERCE},
@@ -187,6 +190,7 @@ pub async fn metered_console(deployment: &LocalDeployment) -> (Console, Arc<Mete
 }
 
 fn watched(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Watched {
+    let sources = deployment.local.sources.clone();
     let Parts { store, .. } = deployment.local.engines.connect(&deployment.env, None);
     Watched {
         operator: deployment.operator(),
@@ -196,7 +200,7 @@ fn watched(deployment: &LocalDeployment, story: Option<EventRecorder>) -> Watche
         is_local: true,
         refreshes: None,
         name: "the local run at http://127.0.0.1:9000".to_owned(),
-        sources: Some(deployment.local.sources.clone()),
+        sources: SourcesReader::new(move || Box::pin(ready(Ok(Some(sources.current()))))),
         story,
         by: "ada".to_owned(),
     }

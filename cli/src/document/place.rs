@@ -5,11 +5,9 @@ use std::{
     io::Write,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
-use futures_util::future::BoxFuture;
 use tempfile::NamedTempFile;
 use webhook_serializer::{
     aws::{
@@ -17,7 +15,7 @@ use webhook_serializer::{
         stored::{DocumentVersion, Refused, Replaced, Stored},
     },
     config::SourcesOrigin,
-    sources::{self, SourcesDocument},
+    sources,
     time::Env,
 };
 
@@ -87,24 +85,8 @@ impl DocumentPlace {
         }
     }
 
-    async fn text(&self) -> Result<String> {
-        let found = DocumentPlace::read(self).await?.with_context(|| format!("{self} does not exist"))?;
-        Ok(found.text)
-    }
-
     fn error(&self, what: &str, refused: Refused) -> anyhow::Error {
         anyhow::Error::new(refused).context(format!("{self} {what}"))
-    }
-}
-
-impl SourcesDocument for DocumentPlace {
-    fn read(&self) -> BoxFuture<'_, Result<String, String>> {
-        Box::pin(async { self.text().await.map_err(|error| format!("{error:#}")) })
-    }
-
-    /// Somebody waits, so the first read is not retried.
-    fn patience(&self) -> Duration {
-        Duration::ZERO
     }
 }
 

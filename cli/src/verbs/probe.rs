@@ -1,11 +1,12 @@
-//! Waits for a probe after a verb that lets deliveries start, if their destination is down, and says what it found.
+//! After a verb that lets deliveries start: names the paused sources among theirs. If a destination is down, waits for a
+//! probe, and says what it found.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use webhook_serializer::{
     operator::{Operator, OperatorError},
     protocol::{
-        entity::EntityKey,
+        entity::{EntityKey, SourceName},
         outage::{DestinationId, Outage},
         state::EntityState,
     },
@@ -26,27 +27,41 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// The longest time to wait for a probe. A probe lasts at most as long as its handler's timeout, which may be longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The outages of the targets' destinations, as they were before the verb ran.
+/// The paused sources of the targets' next deliveries, and the outages of the other sources' destinations, as they were
+/// before the verb ran.
 pub struct ProbeWatch {
     before: Vec<Outage>,
+    paused: BTreeSet<SourceName>,
 }
 
 impl ProbeWatch {
     /// Looks up which destinations of the targets are down. Without the sources document, finds none.
     pub async fn of(targets: &[OperationTarget], deployment: &Deployment) -> Result<Self, OperatorError> {
         let operator = deployment.operator();
+        let Ok(sources) = whereabouts::configured(deployment).await else {
+            return Ok(Self { before: Vec::new(), paused: BTreeSet::new() });
+        };
         let mut before = operator.outages().await?;
-        if !before.is_empty() {
-            let destinations = destinations(&operator, targets, deployment).await?;
+        let mut paused = sources.paused();
+        if !before.is_empty() || !paused.is_empty() {
+            let names = sources_of(&operator, targets).await?;
+            let starts = names.difference(&paused).filter_map(|name| sources.get(name.as_str()));
+            let destinations: BTreeSet<DestinationId> =
+                starts.map(|source| source.destination().id().clone()).collect();
             before.retain(|outage| destinations.contains(&outage.destination));
+            paused.retain(|name| names.contains(name));
         }
-        Ok(Self { before })
+        Ok(Self { before, paused })
     }
 
     /// Waits until each destination has been tried once more, and prints what was found.
     pub async fn wait(self, deployment: &Deployment, interrupt: &Interrupt) -> Result<(), OperatorError> {
-        let Self { before: mut left } = self;
+        let Self { before: mut left, paused } = self;
         let env = &deployment.env;
+        for source in paused {
+            let resume = deployment.line("source resume", &[source.as_str()]);
+            say!("The source {source} is paused, so its deliveries still wait. `{resume}` ends the pause.");
+        }
         for outage in &left {
             say!("{}. Waiting for a probe …", outage::sentence(outage, env.now()));
         }
@@ -82,13 +97,8 @@ fn found(before: &Outage, seen: &[Outage]) -> Option<String> {
     })
 }
 
-/// Returns the destinations of the orders' next deliveries, and of the parked deliveries among the targets.
-async fn destinations(
-    operator: &Operator,
-    targets: &[OperationTarget],
-    deployment: &Deployment,
-) -> Result<BTreeSet<DestinationId>, OperatorError> {
-    let Ok(sources) = whereabouts::configured(deployment).await else { return Ok(BTreeSet::new()) };
+/// Returns the sources of the orders' next deliveries, and of the parked deliveries among the targets.
+async fn sources_of(operator: &Operator, targets: &[OperationTarget]) -> Result<BTreeSet<SourceName>, OperatorError> {
     let targets = &targets[..targets.len().min(LOOKED_UP)];
     let orders: Vec<EntityKey> = targets.iter().map(|target| target.order.clone()).collect();
     let rows = operator.order_rows(&orders).await?;
@@ -101,6 +111,5 @@ async fn destinations(
                 .extend(operator.parked_at(&target.order, sequence).await?.map(|parked| parked.delivery().clone()));
         }
     }
-    let used = deliveries.iter().filter_map(|delivery| sources.get(delivery.source().as_str()));
-    Ok(used.map(|source| source.destination().id().clone()).collect())
+    Ok(deliveries.iter().map(|delivery| delivery.source().clone()).collect())
 }

@@ -61,7 +61,7 @@ static RESUME_BLOCKED: Verb = Verb {
 
 /// Resumes many orders that are on hold.
 static RESUME_HELD: Verb = Verb {
-    description: "The holds end: waiting deliveries are handled, in order.",
+    description: "The holds end: waiting deliveries are handled, in order. Blocked orders stay blocked.",
     takes: |lane| lane.is_on_hold(),
     act: Act::Order(|operator, order| Box::pin(end_hold(operator, order))),
     ..RESUME

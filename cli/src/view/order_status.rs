@@ -20,7 +20,7 @@ use crate::{
     view::position::{ShortSequence, marked},
 };
 
-pub use delay::{DelayCause, SourceDelay};
+pub use delay::{DelayCause, KnownSources, SourceDelay, SourceDelays};
 
 /// The kinds of order states, the most urgent first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

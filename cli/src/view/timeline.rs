@@ -52,7 +52,7 @@ impl Timeline {
     }
 
     /// Returns the source of the next delivery, and the order's state. Returns `None` if no delivery waits.
-    pub fn next(&self) -> Option<(&SourceName, &EntityState)> {
+    pub fn next_source(&self) -> Option<(&SourceName, &EntityState)> {
         let InboxItem::Delivery(next) = self.inspected.waiting.first()? else { return None };
         Some((next.head().source(), self.inspected.state.as_ref()?))
     }

@@ -105,29 +105,37 @@ fn order_is_read_again_by_itself() {
 }
 
 #[test]
-fn pages_name_a_paused_source() {
+fn pages_follow_the_sources_document() {
+    const ORDER: &str = "shopify/order/450789469";
     let folder = folder();
     let paused = SOURCES.replacen("[sources.shopify]", "[sources.shopify]\npaused = true", 1);
     let sources = file(&folder, "sources.toml", &paused);
     let local = LocalProcess::start(&["--sources", sources.to_str().unwrap()]);
     assert!(local.send(&["shopify-orders-create.json"]).status.success());
-    let looks = |console: &str| {
+    let shown = printed(&local.ran(&["show", ORDER, "--json"]));
+    let sequence = serde_json::from_str::<Value>(&shown).expect("JSON")["state"]["tail"].to_string();
+    let order = format!("order?key={ORDER}");
+    let delivery = format!("delivery?key={ORDER}&sequence={sequence}");
+    let is_paused = |console: &str| {
         let now = page(console);
-        assert!(
-            now.contains("The source <strong>shopify</strong> is paused") && now.contains("source resume"),
-            "{now}"
-        );
-        let shown = printed(&local.ran(&["show", "shopify/order/450789469", "--json"]));
-        let sequence = serde_json::from_str::<Value>(&shown).expect("JSON")["state"]["tail"].to_string();
-        for page in
-            ["order?key=shopify/order/450789469", &format!("delivery?key=shopify/order/450789469&sequence={sequence}")]
-        {
-            let page = page_at(console, page);
+        assert!(now.contains("The source <strong>shopify</strong> is paused"), "{now}");
+        for path in ["", &order, &delivery] {
+            let page = page_at(console, path);
             // Before a worker has seen the pause, and after.
             let is_named = page.contains("pauses the source shopify") || page.contains("The source shopify is paused");
             assert!(is_named && page.contains("source resume"), "{page}");
         }
     };
-    looks(&local.console);
-    while_it_serves(serializer(&["console", "--json", local.target.as_str()]), looks);
+    is_paused(&local.console);
+    while_it_serves(serializer(&["console", "--json", local.target.as_str()]), |console| {
+        is_paused(console);
+        file(&folder, "sources.toml", &SOURCES.replace("[sources.shopify]", "[sources.another]"));
+        let removed = page_at(console, &order);
+        assert!(removed.contains("The source shopify is not in the sources document"), "{removed}");
+        file(&folder, "sources.toml", "this is no TOML");
+        let unknown = page_at(console, &order);
+        assert!(unknown.contains("1 delivery waits") && !unknown.contains("The source"), "{unknown}");
+        let now = page(console);
+        assert!(now.contains("Paused and removed sources are not known: "), "{now}");
+    });
 }

@@ -156,6 +156,11 @@ fn block_and_hold_of_an_order_end_separately() {
     trouble.said(&[&["hold", BLOCKED], &WHY[..]].concat());
     let said = trouble.said(&["resume", "--all", "--yes"]);
     assert!(said.contains("is no longer blocked, but stays on hold") && said.contains("1 done, 0 "), "{said}");
+    let log = trouble.said(&["show", BLOCKED, "--history"]);
+    assert!(
+        log.contains("no longer on hold, stays blocked") && log.contains("no longer blocked, stays on hold"),
+        "{log}"
+    );
 }
 
 /// Promise: `discard` deletes only what is parked, decided, and not being redriven.

@@ -298,6 +298,15 @@ fn show_names_a_paused_source() {
     let status = printed(&local.ran(&["status"]));
     assert!(status.contains("\nThe source shopify is paused: its deliveries wait. `"), "{status}");
     assert_eq!(seen(&local)["paused_source"], "shopify");
+    assert!(local.ran(&["hold", ORDER, "--why", "counted"]).status.success());
+    let resumed = printed(&local.ran(&["resume", ORDER]));
+    assert!(resumed.contains(&format!("still wait. `{resume}` ends the pause.")), "{resumed}");
+    file(&folder, "sources.toml", "this is no TOML");
+    for command in [&["show", ORDER][..], &["list"], &["status"]] {
+        let unknown = local.ran(command);
+        assert!(unknown.status.success());
+        assert!(complained(&unknown).contains("paused and removed sources are not known: "), "{unknown:?}");
+    }
 }
 
 #[test]

@@ -63,7 +63,11 @@ impl Operator {
         if self.store.entity(entity, PATIENCE).await?.is_none() {
             return Ok(StateChange::Unchanged(None));
         }
-        self.act(entity, "resume", None, self.end_hold(entity), StateChange::describe).await
+        let outcome = |change: &StateChange| match change {
+            StateChange::Done(state) if state.blocked.is_some() => "no longer on hold, stays blocked".into(),
+            change => change.describe(),
+        };
+        self.act(entity, "resume", None, self.end_hold(entity), outcome).await
     }
 
     async fn end_hold(&self, entity: &EntityKey) -> Result<StateChange, OperatorError> {

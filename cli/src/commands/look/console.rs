@@ -1,12 +1,12 @@
 //! `serializer console`: serves the console for a deployment until Ctrl-C.
 
-use std::{net::IpAddr, process::ExitCode};
+use std::{net::IpAddr, process::ExitCode, sync::Arc};
 
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
 use serializer::{
-    console::{Console as Served, Watched},
+    console::{Console as Served, SourcesReader, Watched},
     local::LOOPBACK,
     say,
 };
@@ -44,7 +44,7 @@ pub struct ConsoleArguments {
 impl ConsoleArguments {
     pub async fn run(self) -> Result<ExitCode> {
         let deployment = self.target.connect().await?;
-        let watched = watched(&deployment, self.target.name(), self.by).await;
+        let watched = watched(&Arc::new(deployment), self.target.name(), self.by);
         let console = Served::start(watched, self.listen, self.port, "--port").await?;
         match self.json {
             true => print_json(&json!({ "what": "serving", "console": console.url })),
@@ -58,7 +58,12 @@ impl ConsoleArguments {
     }
 }
 
-async fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
+fn watched(deployment: &Arc<Deployment>, name: String, by: String) -> Watched {
+    let document = deployment.clone();
+    let sources = SourcesReader::new(move || {
+        let deployment = document.clone();
+        Box::pin(async move { whereabouts::known(&deployment).await })
+    });
     Watched {
         operator: deployment.operator(),
         store: deployment.parts.store.clone(),
@@ -67,7 +72,7 @@ async fn watched(deployment: &Deployment, name: String, by: String) -> Watched {
         is_local: deployment.is_local(),
         refreshes: (!deployment.is_local()).then(|| deployment.metered()),
         name,
-        sources: whereabouts::followed(deployment).await,
+        sources,
         story: None,
         by,
     }

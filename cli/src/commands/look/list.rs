@@ -44,7 +44,7 @@ pub struct ListArguments {
     /// Only orders with parked deliveries
     #[arg(long)]
     parked: bool,
-    /// Only orders that an operator holds
+    /// Only orders that an operator holds; `status` counts those that are also blocked as blocked
     #[arg(long, visible_alias = "on-hold")]
     held: bool,
     /// Only orders whose next delivery failed or found its destination unavailable, and is tried again
@@ -120,13 +120,11 @@ async fn add_delays(entries: &mut [(&EntityKey, ListedOrder<'_>)], deployment: &
     if !entries.iter().any(|(_, entry)| is_waiting(entry)) {
         return;
     }
-    let Ok(sources) = whereabouts::configured(deployment).await else { return };
-    let outages = deployment.operator().outages().await.unwrap_or_default();
+    let delays = whereabouts::delays(deployment).await;
     let now = deployment.env.now();
     for (_, entry) in entries.iter_mut().filter(|(_, entry)| is_waiting(entry)) {
         let Some((lane, name)) = entry.lane.and_then(|lane| Some((lane, lane.source.as_ref()?))) else { continue };
-        let source = sources.get(name.as_str()).map(|source| &**source);
-        entry.delay = SourceDelay::of(name, source, &outages, &lane.state, now);
+        entry.delay = delays.of_order(name, &lane.state, now);
     }
 }
 

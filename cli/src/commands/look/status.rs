@@ -66,8 +66,8 @@ impl Status {
         let is_partial = surveyor.survey.is_partial;
         surveyor.sources(|lane| !is_partial || lane.kind.is_trouble()).await?;
         let survey = surveyor.finish();
-        let paused = whereabouts::paused(&deployment).await;
-        let outages = deployment.operator().outages().await?;
+        let delays = whereabouts::delays(&deployment).await;
+        let (paused, outages) = (delays.paused(), delays.outages);
         match self.json {
             true => print_json(&self.as_json(&survey, &paused, &outages)),
             false => self.print(&survey, &paused, &outages, &deployment),

@@ -8,6 +8,7 @@ mod stop;
 mod tell;
 
 use std::{
+    future::ready,
     net::IpAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
@@ -19,7 +20,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serializer::{
-    console::{Console, Watched},
+    console::{Console, SourcesReader, Watched},
     document,
     local::{
         DEFAULT_WORKERS, FUNCTION_TIMEOUT, Invoker, LOOPBACK, LocalFunction, LocalOptions, LocalRun, OwnScheduler,
@@ -446,7 +447,8 @@ fn watched(deployment: &LocalRun, story: EventRecorder) -> Watched {
     let env = Env::system();
     let is_local = true;
     let refreshes = None;
-    let sources = Some(deployment.sources.clone());
+    let live = deployment.sources.clone();
+    let sources = SourcesReader::new(move || Box::pin(ready(Ok(Some(live.current())))));
     Watched { operator, store, env, option, is_local, refreshes, name, sources, story: Some(story), by }
 }
 

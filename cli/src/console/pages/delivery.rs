@@ -77,11 +77,12 @@ async fn delivery(shared: &ConsoleState, parameters: &DeliveryParameters, raw: b
         Content::Delivery(delivery) => operator.before(delivery).await?,
         _ => None,
     };
-    let delay = match single.state.as_ref().zip(single.content.delivery()) {
-        Some((state, delivery)) => shared.delay(delivery.source(), state).await,
+    let now = shared.watched.env.now();
+    let next = single.state.as_ref().filter(|state| state.next() == sequence);
+    let delay = match next.zip(single.content.delivery()) {
+        Some((state, delivery)) => shared.delays().await?.of_order(delivery.source(), state, now),
         None => None,
     };
-    let now = shared.watched.env.now();
     let status = DeliveryStatus::of(sequence, &single, delay.as_ref(), now);
     let tail = single.state.as_ref().map_or(sequence, |state| state.tail);
     let situation = Situation {

@@ -1,20 +1,14 @@
 //! The overview: counts of orders by state, and groups by source and error. Also the page that lists one state or
 //! group.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use webhook_serializer::{
     alerts::alike,
-    protocol::{
-        entity::{EntityKey, SourceName},
-        outage::Outage,
-    },
+    protocol::{entity::EntityKey, outage::Outage},
     time::Timestamp,
 };
 
@@ -33,7 +27,7 @@ use super::{
 use crate::{
     output::command_line,
     view::{
-        order_status::Kind,
+        order_status::{Kind, SourceDelays},
         outage,
         overview::{OrderSummary, ParkedDelivery, StatusGroup},
     },
@@ -66,8 +60,7 @@ pub(super) async fn page(
 
 async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> Shown {
     let reading = shared.readings.get(&shared.watched, Tables::All, depths.depth()).await?;
-    let outages = shared.watched.operator.outages().await?;
-    let paused = shared.sources().await.paused();
+    let delays = shared.delays().await?;
     let now = shared.watched.env.now();
     let seen = &reading.overview;
     let groups = seen.groups();
@@ -77,8 +70,8 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
     let tiles: Vec<(Kind, u64)> = kinds.map(|kind| (kind, count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
-        (destinations_down(&outages, now))
-        (sources_paused(&paused, &shared.watched.option))
+        (destinations_down(&delays.outages, now))
+        (sources_paused(&delays, &shared.watched.option))
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
                 li class=[(number == 0).then_some("zero")] {
@@ -92,13 +85,13 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
         }
         @if !urgent.is_empty() {
             h2 { "By source and error" }
-            @for group in &urgent { (card(group, &reading, now)) }
+            @for group in &urgent { (card(group, &reading, &delays, now)) }
         }
         @if !quiet.is_empty() {
             h2 { "In progress" }
-            @for group in &quiet { (card(group, &reading, now)) }
+            @for group in &quiet { (card(group, &reading, &delays, now)) }
         }
-        (oldest(&reading, now))
+        (oldest(&reading, &delays, now))
         (read(&reading, "/?read=all"))
     };
     Ok(page_of("Now", Tab::Now, shared, &reading, depths.depth()).around(shared, request, &body))
@@ -112,9 +105,10 @@ fn destinations_down(outages: &[Outage], now: Timestamp) -> Markup {
     }
 }
 
-fn sources_paused(paused: &BTreeSet<SourceName>, option: &str) -> Markup {
+fn sources_paused(delays: &SourceDelays, option: &str) -> Markup {
     html! {
-        @for source in paused {
+        @if let Err(reason) = &delays.sources { p.error { "Paused and removed sources are not known: " (reason) "." } }
+        @for source in delays.paused() {
             p.why {
                 "The source " strong { (source) } " is paused: its deliveries wait. "
                 code { (command_line("source resume", option, &[source.as_str()])) } " ends the pause."
@@ -158,7 +152,7 @@ fn group_path(page: &str, group: &StatusGroup) -> String {
     format!("/{page}?state={}{source}{error}", encoded(group.kind.as_str()))
 }
 
-fn card(group: &StatusGroup, reading: &StoreReading, now: Timestamp) -> Markup {
+fn card(group: &StatusGroup, reading: &StoreReading, delays: &SourceDelays, now: Timestamp) -> Markup {
     let selection = NowParameters {
         state: group.kind.as_str().to_owned(),
         source: Some(group.source.as_ref().map_or_else(String::new, ToString::to_string)),
@@ -183,7 +177,7 @@ fn card(group: &StatusGroup, reading: &StoreReading, now: Timestamp) -> Markup {
                     @if let Some(oldest) = group.oldest { span { "oldest " (ago(oldest, now)) } }
                 }
             }
-            (listed(&entries[..entries.len().min(FIRST)], now))
+            (listed(&entries[..entries.len().min(FIRST)], delays, now))
             p.actions {
                 @if group.kind == Kind::Parked && !group.example.0.is_unrouted() {
                     a.button.main href=(group_path("redrive", group)) { "Redrive " (all(group.deliveries, is_part)) "…" }
@@ -225,7 +219,7 @@ impl NowEntry<'_> {
     }
 }
 
-fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
+fn listed(entries: &[NowEntry<'_>], delays: &SourceDelays, now: Timestamp) -> Markup {
     html! {
         table.rows {
             thead { tr { th { "Order" } th { "State" } th.n { "Since" } th { "Reason" } } }
@@ -237,7 +231,7 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
                                 td.key { a data-row href=(order_path(&lane.state.entity)) { (lane.state.entity) } }
                                 td { (badge(lane.kind)) @if lane.state.waiting() > 0 { " " span.dim { (lane.state.waiting()) "\u{a0}waiting" } } }
                                 td.n { @if let Some(since) = lane.since() { (ago(since, now)) } }
-                                td { (timed(&lane.status(None, now).summary())) }
+                                td { (timed(&reason(lane, delays, now))) }
                             }
                         }
                         NowEntry::Parked(one) => {
@@ -255,7 +249,13 @@ fn listed(entries: &[NowEntry<'_>], now: Timestamp) -> Markup {
     }
 }
 
-fn oldest(reading: &StoreReading, now: Timestamp) -> Markup {
+fn reason(lane: &OrderSummary, delays: &SourceDelays, now: Timestamp) -> String {
+    let next = lane.source.as_ref().filter(|_| !lane.state.is_empty());
+    let delay = next.and_then(|source| delays.of_order(source, &lane.state, now));
+    lane.status(None, now).with_delay(delay.as_ref(), now).summary()
+}
+
+fn oldest(reading: &StoreReading, delays: &SourceDelays, now: Timestamp) -> Markup {
     let mut entries: BTreeMap<(Timestamp, &EntityKey), NowEntry<'_>> = BTreeMap::new();
     for lane in &reading.overview.lanes {
         entries.extend(lane.since().map(|since| ((since, &lane.state.entity), NowEntry::Order(lane))));
@@ -264,7 +264,7 @@ fn oldest(reading: &StoreReading, now: Timestamp) -> Markup {
     html! {
         @if !oldest.is_empty() {
             h2 { "Waiting longest" }
-            (listed(&oldest, now))
+            (listed(&oldest, delays, now))
         }
     }
 }
@@ -331,12 +331,12 @@ async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &P
         query("source", &selection.source),
         query("error", &selection.error)
     );
-    let outages = if kind == Kind::Unavailable { shared.watched.operator.outages().await? } else { Vec::new() };
+    let delays = shared.delays().await?;
     let (one, many) = if kind == Kind::Parked { ("delivery", "deliveries") } else { ("order", "orders") };
     let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
         h1 { (badge(kind)) " " (counted) @if kind.phrase() != kind.as_str() { " " (kind.phrase()) } }
-        (destinations_down(&outages, now))
+        @if kind == Kind::Unavailable { (destinations_down(&delays.outages, now)) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
         @if kind == Kind::Parked && entries.iter().any(|entry| !entry.entity().is_unrouted()) {
@@ -345,7 +345,7 @@ async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &P
         @if entries.is_empty() {
             p { "This list is empty " @if reading.is_part_of(kind) { "so far." } @else { "now." } }
         } @else {
-            (listed(&entries[..entries.len().min(LISTED)], now))
+            (listed(&entries[..entries.len().min(LISTED)], &delays, now))
         }
         @if entries.len() > LISTED { p { "and " (grouped((entries.len() - LISTED) as u64)) " newer ones." } }
         (read(&reading, &format!("/group{query}&read=all")))
@@ -435,7 +435,9 @@ mod tests {
         assert_eq!(both, "at least 1 order blocked, at least 3 deliveries parked");
         let reading = reading(&["the parked deliveries"]);
         let groups = reading.overview.groups();
-        let card = card(groups.iter().find(|group| group.kind == Kind::Parked).unwrap(), &reading, NOW).into_string();
+        let delays = SourceDelays { sources: Ok(None), outages: Vec::new() };
+        let parked = groups.iter().find(|group| group.kind == Kind::Parked).unwrap();
+        let card = card(parked, &reading, &delays, NOW).into_string();
         assert!(card.contains(">at least 3 deliveries<") && card.contains("Redrive all…"), "{card}");
     }
 }

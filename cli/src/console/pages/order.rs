@@ -59,11 +59,11 @@ async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &Pa
     if !timeline.is_known() {
         return Err(unknown(shared, &entity).await);
     }
-    let delay = match timeline.next() {
-        Some((source, state)) => shared.delay(source, state).await,
+    let now = shared.watched.env.now();
+    let delay = match timeline.next_source() {
+        Some((source, state)) => shared.delays().await?.of_order(source, state, now),
         None => None,
     };
-    let now = shared.watched.env.now();
     let status = timeline.status(now).with_delay(delay.as_ref(), now);
     let inspected = &timeline.inspected;
     let situation = Situation {

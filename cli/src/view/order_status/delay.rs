@@ -1,9 +1,8 @@
 //! Delays that come from an order's source: its pause, its linger, its removal or its destination's outage.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use webhook_serializer::{
-    operator::Operator,
     protocol::{entity::SourceName, outage::Outage, state::EntityState},
     sources::{REFRESH, Source, Sources},
     time::Timestamp,
@@ -62,20 +61,32 @@ impl SourceDelay {
         Some(Self { source: name.clone(), cause })
     }
 
-    /// Reads the outages, and returns the delay of the source `name`. Outages that cannot be read count as ended.
-    pub async fn read(
-        operator: &Operator,
-        sources: &Sources,
-        name: &SourceName,
-        state: &EntityState,
-        now: Timestamp,
-    ) -> Option<Self> {
-        let outages = operator.outages().await.unwrap_or_default();
-        Self::of(name, sources.get(name.as_str()).map(|source| &**source), &outages, state, now)
-    }
-
     pub fn is_pause(&self) -> bool {
         matches!(self.cause, DelayCause::Paused { .. })
+    }
+}
+
+/// The sources of a deployment's document. `None` if no variable names the document; an error says why it cannot be
+/// read.
+pub type KnownSources = Result<Option<Arc<Sources>>, String>;
+
+/// The sources and outages that may delay orders.
+#[derive(Debug)]
+pub struct SourceDelays {
+    pub sources: KnownSources,
+    /// The outages that last.
+    pub outages: Vec<Outage>,
+}
+
+impl SourceDelays {
+    /// Returns the delay of an order whose next delivery is of the source `name`.
+    pub fn of_order(&self, name: &SourceName, state: &EntityState, now: Timestamp) -> Option<SourceDelay> {
+        let source = self.sources.as_ref().ok()?.as_ref()?.get(name.as_str()).map(|source| &**source);
+        SourceDelay::of(name, source, &self.outages, state, now)
+    }
+
+    pub fn paused(&self) -> BTreeSet<SourceName> {
+        self.sources.iter().flatten().flat_map(|sources| sources.paused()).collect()
     }
 }
 
@@ -113,13 +124,17 @@ impl OrderStatus {
                 format!("The source {source} is not in the sources document, so the next worker parks its deliveries")
             }
         });
-        if delay.is_some_and(SourceDelay::is_pause) {
-            let resume = NextCommand {
-                source: Some(source.clone()),
-                ..NextCommand::new("source resume", &[], "ends the pause of its source")
-            };
+        let ends_delay = match cause {
+            DelayCause::Paused { .. } => Some(("source resume", &[][..], "ends the pause of its source")),
+            DelayCause::Removed => {
+                Some(("source add", &["--provider", "PROVIDER", "--handler", "HANDLER"][..], "adds its source again"))
+            }
+            DelayCause::Lingers(_) | DelayCause::Down(_) => None,
+        };
+        if let Some((command, arguments, purpose)) = ends_delay {
+            let resume = NextCommand { source: Some(source.clone()), ..NextCommand::new(command, arguments, purpose) };
             if is_waiting {
-                // A worker that these commands wake would find the source paused.
+                // A worker that these commands wake would find the source paused, or park the delivery.
                 self.next.retain(|next| !next.wakes_worker);
                 self.next.insert(0, resume);
             } else {
@@ -220,5 +235,7 @@ mod tests {
         assert_eq!(said(Some("")), plain);
         let removed = "The source shop is not in the sources document, so the next worker parks its deliveries.";
         assert_eq!(said(None), format!("{plain} {removed}"));
+        let add = "serializer source add shop --provider PROVIDER --handler HANDLER";
+        assert_eq!(delayed(None, &row).1, [add]);
     }
 }

@@ -57,7 +57,7 @@ impl ShownOrder {
 
     async fn look(&self, deployment: &Deployment) -> Result<OrderReport> {
         let timeline = Timeline::read(&deployment.operator(), &self.order, self.settled).await?;
-        let delay = match timeline.next() {
+        let delay = match timeline.next_source() {
             Some((source, state)) => whereabouts::delay(deployment, source, state).await,
             None => None,
         };

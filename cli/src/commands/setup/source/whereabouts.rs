@@ -1,28 +1,22 @@
 //! Finds and reads the sources document that options, a deployment or the variable SOURCES name.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Display,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Display, path::PathBuf, sync::Arc};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serializer::{
     document::{self, DocumentPlace, FoundDocument},
     local::{local_queue_url, samples},
-    output::{local_address, local_option, quoted, this_command},
+    output::{self, local_address, local_option, quoted, this_command},
     stack::{Stack, api::Services},
-    view::order_status::SourceDelay,
+    view::order_status::{KnownSources, SourceDelay, SourceDelays},
 };
 use webhook_serializer::{
     aws::Account,
     config::{Environment, SourcesOrigin, Variables},
     nearest,
     protocol::{entity::SourceName, state::EntityState},
-    sources::{LiveSources, QueueArn, Sources},
-    telemetry::Quiet,
+    sources::{QueueArn, Sources},
 };
 
 use crate::commands::target::{AwsOptions, Deployment, DeploymentName, account_of, environment_of};
@@ -169,29 +163,13 @@ pub(super) async fn local_queue(url: &str, queue: &QueueArn) -> String {
 }
 
 pub async fn configured(deployment: &Deployment) -> Result<Sources> {
-    match configured_at(deployment)? {
-        None => Ok(Sources::parse(samples::SOURCES)?),
-        Some(place) => Ok(sources(&place).await?.1),
-    }
-}
-
-/// Returns the place of the deployment's document. Returns `None` for the samples' built-in one.
-fn configured_at(deployment: &Deployment) -> Result<Option<DocumentPlace>> {
     let variables = &deployment.environment;
     let origin = match variables.contains_key(SourcesOrigin::VARIABLE) {
-        false if deployment.is_local() => return Ok(None),
+        false if deployment.is_local() => return Ok(Sources::parse(samples::SOURCES)?),
         _ if variables.is_empty() => set()?,
         _ => SourcesOrigin::read(&DeploymentVariables(variables))?,
     };
-    DocumentPlace::at(origin, Some(&deployment.account)).map(Some)
-}
-
-/// Returns the deployment's sources, which follow their document. If the document cannot be read, returns `None`.
-pub async fn followed(deployment: &Deployment) -> Option<LiveSources> {
-    match configured_at(deployment).ok()? {
-        None => Some(LiveSources::fixed(Arc::new(Sources::parse(samples::SOURCES).ok()?))),
-        Some(place) => LiveSources::open(Box::new(place), deployment.env.clone(), Arc::new(Quiet)).await.ok(),
-    }
+    Ok(sources(&DocumentPlace::at(origin, Some(&deployment.account))?).await?.1)
 }
 
 struct DeploymentVariables<'a>(&'a BTreeMap<String, String>);
@@ -221,16 +199,27 @@ pub async fn unknown_in(deployment: &Deployment, name: &SourceName) -> Option<an
     is_unknown.then(|| unknown(&"the sources document", &sources, name.as_str()))
 }
 
-/// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
-pub async fn delay(deployment: &Deployment, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
-    let sources = configured(deployment).await.ok()?;
-    SourceDelay::read(&deployment.operator(), &sources, name, state, deployment.env.now()).await
+/// Reads the sources for a command or page that can do without them.
+pub async fn known(deployment: &Deployment) -> KnownSources {
+    match configured(deployment).await {
+        Ok(sources) => Ok(Some(Arc::new(sources))),
+        Err(error) if error.is::<Unnamed>() => Ok(None),
+        Err(error) => Err(format!("{error:#}")),
+    }
 }
 
-/// Returns the sources that are paused in the deployment's document. If the document cannot be read, returns no
-/// sources.
-pub async fn paused(deployment: &Deployment) -> BTreeSet<SourceName> {
-    configured(deployment).await.unwrap_or_default().paused()
+/// Reads what may delay orders. Outages that cannot be read count as ended. If the sources cannot be read, says so.
+pub async fn delays(deployment: &Deployment) -> SourceDelays {
+    let sources = known(deployment).await;
+    if let Err(reason) = &sources {
+        output::complain(format_args!("paused and removed sources are not known: {reason}"));
+    }
+    SourceDelays { sources, outages: deployment.operator().outages().await.unwrap_or_default() }
+}
+
+/// Returns what delays the deliveries of the source `name`. If the sources document cannot be read, returns `None`.
+pub async fn delay(deployment: &Deployment, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
+    delays(deployment).await.of_order(name, state, deployment.env.now())
 }
 
 pub(super) fn unknown(place: &impl Display, sources: &Sources, name: &str) -> anyhow::Error {
