@@ -63,7 +63,7 @@ impl ProbeWatch {
             say!("The source {source} is paused, so its deliveries still wait. `{resume}` ends the pause.");
         }
         for outage in &left {
-            say!("{}. Waiting for a probe …", outage::sentence(outage, env.now()));
+            say!("{}. Waiting for a probe …", outage::sentence(outage, false, env.now()));
         }
         let end = env.monotonic() + PATIENCE;
         while !left.is_empty() && env.monotonic() < end && !interrupt.came() {

@@ -5,11 +5,16 @@ use webhook_serializer::{protocol::outage::Outage, time::Timestamp};
 
 use crate::output::duration;
 
-/// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
-pub fn sentence(outage: &Outage, now: Timestamp) -> String {
+/// Says since when the destination is down, why, and when it is tried next. `is_paused` if all its sources are. The
+/// sentence has no full stop.
+pub fn sentence(outage: &Outage, is_paused: bool, now: Timestamp) -> String {
     let down = outage.headline();
     let lasts = duration(now.since(outage.since));
-    format!("{down}, for {lasts}: {}. Its orders are held back; {}", outage.error, next_probe(outage, now))
+    let next = match is_paused && outage.next_probe().is_some() {
+        true => "nothing tries it while its sources are paused".to_owned(),
+        false => next_probe(outage, now),
+    };
+    format!("{down}, for {lasts}: {}. Its orders are held back; {next}", outage.error)
 }
 
 /// Says why an order of the destination waits. The sentence has no full stop.
@@ -63,12 +68,14 @@ mod tests {
     #[test]
     fn sentence_says_since_when_why_and_when_it_is_tried_next() {
         let failed = outage(Some(NOW.as_millis() + 180_000));
-        let at = |seconds| sentence(&failed, NOW + Duration::from_secs(seconds));
+        let at = |seconds| sentence(&failed, false, NOW + Duration::from_secs(seconds));
         let down = |lasts| format!("https://shop.example is down since 00:00 UTC, for {lasts}: connection refused");
         assert_eq!(at(180), format!("{}. Its orders are held back; the next probe is due in 8.0 s", down("3 min")));
         assert_eq!(at(190), format!("{}. Its orders are held back; the next probe is due", down("3 min")));
-        let claimed = sentence(&outage(None), NOW + Duration::from_secs(30));
-        assert_eq!(claimed, format!("{}. Its orders are held back; a probe runs now", down("30.0 s")));
+        for is_paused in [false, true] {
+            let claimed = sentence(&outage(None), is_paused, NOW + Duration::from_secs(30));
+            assert_eq!(claimed, format!("{}. Its orders are held back; a probe runs now", down("30.0 s")));
+        }
         let order = of_order(&failed, NOW + Duration::from_secs(180));
         let expected =
             "It is held back since 00:00 UTC, because https://shop.example is down; the next probe is due in 8.0 s";

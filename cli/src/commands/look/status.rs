@@ -13,7 +13,7 @@ use serializer::{
     output::{self, Table, duration},
     say,
     view::{
-        order_status::{Kind, NextCommand},
+        order_status::{Kind, NextCommand, SourceDelays},
         outage,
         overview::StatusGroup,
         position::{ShortSequence, marked},
@@ -21,7 +21,7 @@ use serializer::{
         tone::Word,
     },
 };
-use webhook_serializer::protocol::{entity::SourceName, outage::Outage};
+use webhook_serializer::protocol::entity::SourceName;
 
 use crate::commands::{
     interrupt::Interrupt,
@@ -66,11 +66,11 @@ impl Status {
         let is_partial = surveyor.survey.is_partial;
         surveyor.sources(|lane| !is_partial || lane.kind.is_trouble()).await?;
         let survey = surveyor.finish();
-        let delays = whereabouts::delays(&deployment).await;
-        let (paused, outages) = (delays.paused(), delays.outages);
+        let sources = whereabouts::known_or_complained(&deployment).await;
+        let delays = SourceDelays { sources, outages: deployment.operator().outages().await? };
         match self.json {
-            true => print_json(&self.as_json(&survey, &paused, &outages)),
-            false => self.print(&survey, &paused, &outages, &deployment),
+            true => print_json(&self.as_json(&survey, &delays)),
+            false => self.print(&survey, &delays, &deployment),
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -83,7 +83,7 @@ impl Status {
         }
     }
 
-    fn print(&self, survey: &Survey, paused: &BTreeSet<SourceName>, outages: &[Outage], deployment: &Deployment) {
+    fn print(&self, survey: &Survey, delays: &SourceDelays, deployment: &Deployment) {
         let seen = &survey.overview;
         let all_read = !survey.unread.contains(&PARKED);
         say!("{}{}", if survey.is_partial { "At least " } else { "" }, summary(seen, !self.no_parked, all_read));
@@ -94,10 +94,11 @@ impl Status {
             );
         }
         let now = deployment.env.now();
-        for outage in outages {
-            say!("{}.", outage::sentence(outage, now));
+        for outage in &delays.outages {
+            say!("{}.", delays.of_outage(outage, now));
         }
-        for source in paused {
+        let paused = delays.paused();
+        for source in &paused {
             let resume = deployment.line("source resume", &[source.as_str()]);
             say!("The source {source} is paused: its deliveries wait. `{resume}` ends the pause.");
         }
@@ -128,7 +129,7 @@ impl Status {
             }
             told.push(group.kind);
             say!("\n{}: next", group.kind.as_str());
-            for (command, what_for) in next(group, paused, deployment) {
+            for (command, what_for) in next(group, &paused, deployment) {
                 say!("  {command}  {}", style(format_args!("# {what_for}")).dim());
             }
         }
@@ -183,7 +184,7 @@ fn next(group: &StatusGroup, paused: &BTreeSet<SourceName>, deployment: &Deploym
 }
 
 impl Status {
-    fn as_json(&self, survey: &Survey, paused: &BTreeSet<SourceName>, outages: &[Outage]) -> serde_json::Value {
+    fn as_json(&self, survey: &Survey, delays: &SourceDelays) -> serde_json::Value {
         let seen = &survey.overview;
         let groups = seen.groups().into_iter().map(|group| {
             let (entity, sequence) = group.example;
@@ -198,7 +199,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "paused_sources": paused, "outages": outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty() && !survey.is_partial, "trouble_complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": delays.paused(), "outages": delays.outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty() && !survey.is_partial, "trouble_complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

@@ -6,11 +6,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
-use webhook_serializer::{
-    alerts::alike,
-    protocol::{entity::EntityKey, outage::Outage},
-    time::Timestamp,
-};
+use webhook_serializer::{alerts::alike, protocol::entity::EntityKey, time::Timestamp};
 
 use super::{
     super::{
@@ -28,7 +24,6 @@ use crate::{
     output::command_line,
     view::{
         order_status::{Kind, SourceDelays},
-        outage,
         overview::{OrderSummary, ParkedDelivery, StatusGroup},
     },
 };
@@ -70,7 +65,7 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
     let tiles: Vec<(Kind, u64)> = kinds.map(|kind| (kind, count_of(kind))).collect();
     let body = html! {
         h1 { (headline(&reading, urgent.is_empty())) }
-        (destinations_down(&delays.outages, now))
+        (destinations_down(&delays, now))
         (sources_paused(&delays, &shared.watched.option))
         ul.tiles aria-label="How many" {
             @for (kind, number) in tiles {
@@ -97,10 +92,10 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
     Ok(page_of("Now", Tab::Now, shared, &reading, depths.depth()).around(shared, request, &body))
 }
 
-fn destinations_down(outages: &[Outage], now: Timestamp) -> Markup {
+fn destinations_down(delays: &SourceDelays, now: Timestamp) -> Markup {
     html! {
-        @for outage in outages {
-            p.error { (timed(&outage::sentence(outage, now))) "." }
+        @for outage in &delays.outages {
+            p.error { (timed(&delays.of_outage(outage, now))) "." }
         }
     }
 }
@@ -336,7 +331,7 @@ async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &P
     let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
         h1 { (badge(kind)) " " (counted) @if kind.phrase() != kind.as_str() { " " (kind.phrase()) } }
-        @if kind == Kind::Unavailable { (destinations_down(&delays.outages, now)) }
+        @if kind == Kind::Unavailable { (destinations_down(&delays, now)) }
         @if let Some(source) = selection.source.as_ref().filter(|source| !source.is_empty()) { p { "Sent by " strong { (source) } } }
         @if let Some(error) = selection.error.as_ref().filter(|error| !error.is_empty()) { p.error { (error) } }
         @if kind == Kind::Parked && entries.iter().any(|entry| !entry.entity().is_unrouted()) {

@@ -85,6 +85,14 @@ impl SourceDelays {
         SourceDelay::of(name, source, &self.outages, state, now)
     }
 
+    /// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
+    pub fn of_outage(&self, outage: &Outage, now: Timestamp) -> String {
+        let all = self.sources.iter().flatten().flat_map(|sources| sources.iter());
+        let mut own = all.filter(|source| *source.destination().id() == outage.destination).peekable();
+        let is_paused = own.peek().is_some() && own.all(|source| source.is_paused);
+        outage::sentence(outage, is_paused, now)
+    }
+
     pub fn paused(&self) -> BTreeSet<SourceName> {
         self.sources.iter().flatten().flat_map(|sources| sources.paused()).collect()
     }
@@ -218,6 +226,33 @@ mod tests {
             "It is held back since 00:15 UTC, because the handler of shop is down; the next probe is due in 8.0 s.";
         assert_eq!(said("shop"), format!("{plain} {held_back}"));
         assert_eq!(said("other"), plain);
+    }
+
+    #[test]
+    fn outage_is_not_tried_while_all_its_sources_are_paused() {
+        let tried = |paused: &[&str]| {
+            let source = |name: &str| {
+                let url =
+                    "forward = { url = 'https://shop.example/', secret = 'whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3' }";
+                let paused = paused.contains(&name);
+                format!("[sources.{name}]\nprovider = 'shopify'\nhandler = 'forward'\n{url}\npaused = {paused}\n")
+            };
+            let sources = Sources::parse(&["a", "b"].map(source).concat()).unwrap();
+            let row = outage_row(sources.get("a").unwrap().destination().id()).to_row().with(a::VERSION, FORMAT);
+            let row = row.with(a::DESTINATION, "https://shop.example").with(a::DOWN_SINCE, 940_000_u32);
+            let row = row.with(a::ERROR, "refused").with(a::NONCE, "1").with(a::DUE, 1_008_000_u32);
+            let row = row.with(a::FAILED_AT, 1_u32).with(a::FAILED_ORDER, "x");
+            let outage = Outage::parse(&row).unwrap().unwrap();
+            SourceDelays { sources: Ok(Some(Arc::new(sources))), outages: Vec::new() }.of_outage(&outage, NOW)
+        };
+        for paused in [&[][..], &["a"]] {
+            assert!(tried(paused).ends_with("; the next probe is due in 8.0 s"), "{paused:?}: {}", tried(paused));
+        }
+        assert!(
+            tried(&["a", "b"]).ends_with("; nothing tries it while its sources are paused"),
+            "{}",
+            tried(&["a", "b"])
+        );
     }
 
     #[test]

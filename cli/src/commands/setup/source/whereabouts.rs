@@ -208,12 +208,18 @@ pub async fn known(deployment: &Deployment) -> KnownSources {
     }
 }
 
-/// Reads what may delay orders. Outages that cannot be read count as ended. If the sources cannot be read, says so.
-pub async fn delays(deployment: &Deployment) -> SourceDelays {
+/// Reads the sources as [`known`]. If the document cannot be read, says so.
+pub async fn known_or_complained(deployment: &Deployment) -> KnownSources {
     let sources = known(deployment).await;
     if let Err(reason) = &sources {
         output::complain(format_args!("paused and removed sources are not known: {reason}"));
     }
+    sources
+}
+
+/// Reads what may delay orders. Outages that cannot be read count as ended.
+pub async fn delays(deployment: &Deployment) -> SourceDelays {
+    let sources = known_or_complained(deployment).await;
     SourceDelays { sources, outages: deployment.operator().outages().await.unwrap_or_default() }
 }
 
