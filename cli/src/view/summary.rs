@@ -20,7 +20,9 @@ pub fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     let if_any = if_any.into_iter().filter(|kind| count(*kind) > 0);
     kinds.extend(always.into_iter().chain(if_any).map(|kind| {
         let is = if count(kind) == 1 { "is" } else { "are" };
-        format!("{} {is} {}", count(kind), kind.phrase())
+        let held = seen.lanes.iter().filter(|lane| kind == Kind::Blocked && lane.is_on_hold()).count();
+        let also = if held > 0 { format!(" ({held} also on hold)") } else { String::new() };
+        format!("{} {is} {}{also}", count(kind), kind.phrase())
     }));
     let orders = some(seen.orders as usize, "order", "orders");
     let aside = match parked {

@@ -149,6 +149,8 @@ fn block_and_hold_of_an_order_end_separately() {
     trouble.said(&[&["hold", BLOCKED], &WHY[..]].concat());
     let listed = trouble.said(&["list", "--held"]);
     assert!(listed.contains(BLOCKED) && listed.contains("  blocked  "), "{listed}");
+    let status = trouble.said(&["status"]);
+    assert!(status.contains("1 is blocked (1 also on hold)"), "{status}");
     let ended = trouble.said(&["resume", "--held", "--all", "--yes"]);
     assert!(ended.contains("is no longer on hold, but stays blocked") && ended.contains("1 done, 0 "), "{ended}");
     assert!(!trouble.said(&["list", "--held"]).contains(BLOCKED));
