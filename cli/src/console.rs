@@ -26,12 +26,16 @@ use webhook_serializer::{
     aws::meter::Meter,
     engine::store::Store,
     operator::{Operator, OperatorError},
+    protocol::{entity::SourceName, state::EntityState},
     time::Env,
 };
 
 use crate::{
     local::{bind, reached_at},
-    view::{order_status::SourceDelays, recording::EventRecorder},
+    view::{
+        order_status::{KnownSources, SourceDelay, SourceDelays},
+        recording::EventRecorder,
+    },
 };
 use budget::Budget;
 use bulk::Works;
@@ -84,7 +88,7 @@ struct ConsoleState {
     budget: Arc<Budget>,
     readings: Arc<SharedReadings>,
     sources: Arc<LastSources>,
-    /// The time for which a page reuses a read of the sources document.
+    /// A page reuses a read of the sources document for this time.
     keeps_sources: Duration,
     works: Arc<Works>,
     flashes: Arc<std::sync::Mutex<VecDeque<Flash>>>,
@@ -99,7 +103,7 @@ struct Flash {
 
 const MAX_FLASHES: usize = 32;
 
-/// The time for which refreshed pages reuse a read of the sources document.
+/// Refreshed pages reuse a read of the sources document for this time.
 const REFRESHED_SOURCES: Duration = Duration::from_secs(15);
 
 /// The port that the links in the runbooks use.
@@ -157,11 +161,24 @@ impl ConsoleState {
         shared
     }
 
+    async fn known_sources(&self) -> KnownSources {
+        self.sources.get(&self.watched.sources, self.keeps_sources, &self.watched.env).await
+    }
+
     /// Reads what may delay orders.
     async fn delays(&self) -> Result<SourceDelays, OperatorError> {
-        let Watched { operator, sources, env, .. } = &self.watched;
-        let sources = self.sources.get(sources, self.keeps_sources, env).await;
-        Ok(SourceDelays { sources, outages: operator.outages().await? })
+        Ok(SourceDelays { sources: self.known_sources().await, outages: self.watched.operator.outages().await? })
+    }
+
+    /// Returns the delay of an order whose next delivery is of the source `name`. Outages that cannot be read count as
+    /// ended.
+    async fn delay(&self, name: &SourceName, state: &EntityState) -> Option<SourceDelay> {
+        let sources = self.known_sources().await;
+        if !matches!(sources, Ok(Some(_))) {
+            return None;
+        }
+        let outages = self.watched.operator.outages().await.unwrap_or_default();
+        SourceDelays { sources, outages }.of_order(name, state, self.watched.env.now())
     }
 
     /// The time between two refreshes of a page.

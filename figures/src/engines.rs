@@ -23,10 +23,10 @@ impl SeparateEngines {
     pub(crate) async fn start() -> Result<Self> {
         let mut builder = Builder::new_multi_thread();
         let threads = EngineThreads::of(builder.worker_threads(2).thread_name("engine").enable_all());
-        let runtime = SeparateRuntime(Some(builder.build()?));
-        let starting = runtime.0.as_ref().map(|runtime| runtime.spawn(Engines::start(None)));
-        let engines = starting.expect("the threads run").await??;
-        Ok(Self { engines, threads, runtime })
+        let runtime = builder.build()?;
+        let starting = runtime.spawn(Engines::start(None));
+        let runtime = SeparateRuntime(Some(runtime));
+        Ok(Self { engines: starting.await??, threads, runtime })
     }
 
     /// Returns the processor time that the process has used so far.

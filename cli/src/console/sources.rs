@@ -29,17 +29,48 @@ impl fmt::Debug for SourcesReader {
 pub(super) struct LastSources(Mutex<Option<(Duration, KnownSources)>>);
 
 impl LastSources {
-    /// Returns the last result, or reads again if the last read is older than `most`.
+    /// Returns the last result, or reads again if the last read began more than `most` before this call.
     pub(super) async fn get(&self, reader: &SourcesReader, most: Duration, env: &Env) -> KnownSources {
+        let asked = env.monotonic();
         let mut last = self.0.lock().await;
-        let now = env.monotonic();
-        if let Some((read_at, sources)) = &*last
-            && now.saturating_sub(*read_at) < most
-        {
-            return sources.clone();
+        match &*last {
+            // It may have begun while this call waited for the lock.
+            Some((read_at, sources)) if *read_at + most >= asked => sources.clone(),
+            _ => {
+                let begun = env.monotonic();
+                let sources = (reader.0)().await;
+                *last = Some((begun, sources.clone()));
+                sources
+            }
         }
-        let sources = (reader.0)().await;
-        *last = Some((now, sources.clone()));
-        sources
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn concurrent_or_recent_reads_are_shared() {
+        let reads: Arc<AtomicU32> = Arc::default();
+        let counted = reads.clone();
+        let env = Env::system();
+        let reader = SourcesReader::new(move || {
+            counted.fetch_add(1, SeqCst);
+            Box::pin(async {
+                tokio::task::yield_now().await;
+                Ok(None)
+            })
+        });
+        let last = LastSources::default();
+        let opened = || last.get(&reader, Duration::ZERO, &env);
+        let _ = tokio::join!(opened(), opened(), opened());
+        assert_eq!(reads.load(SeqCst), 2, "the second read began after the third page was opened");
+        let _ = last.get(&reader, Duration::from_secs(60), &env).await;
+        assert_eq!(reads.load(SeqCst), 2);
+        let _ = opened().await;
+        assert_eq!(reads.load(SeqCst), 3);
     }
 }

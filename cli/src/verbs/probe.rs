@@ -16,7 +16,7 @@ use super::OperationTarget;
 use crate::{
     commands::{interrupt::Interrupt, setup::source::whereabouts, target::Deployment},
     say,
-    view::outage,
+    view::outage::{self, Tries},
 };
 
 /// The number of targets whose destinations are looked up. Targets of one command mostly share one.
@@ -27,43 +27,52 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 /// The longest time to wait for a probe. A probe lasts at most as long as its handler's timeout, which may be longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The paused sources of the targets' next deliveries, and the outages of the other sources' destinations, as they were
-/// before the verb ran.
+/// The paused and removed sources of the targets' next deliveries, and the outages of the other sources' destinations,
+/// as they were before the verb ran.
+#[derive(Default)]
 pub struct ProbeWatch {
     before: Vec<Outage>,
     paused: BTreeSet<SourceName>,
+    removed: BTreeSet<SourceName>,
 }
 
 impl ProbeWatch {
-    /// Looks up which destinations of the targets are down. Without the sources document, finds none.
+    /// Looks up which sources of the targets are paused or removed, and which destinations are down. Without the sources
+    /// document, finds none.
     pub async fn of(targets: &[OperationTarget], deployment: &Deployment) -> Result<Self, OperatorError> {
         let operator = deployment.operator();
-        let Ok(sources) = whereabouts::configured(deployment).await else {
-            return Ok(Self { before: Vec::new(), paused: BTreeSet::new() });
-        };
-        let mut before = operator.outages().await?;
+        let Ok(Some(sources)) = whereabouts::known_or_complained(deployment).await else { return Ok(Self::default()) };
+        let names = sources_of(&operator, targets).await?;
+        let (known, removed): (BTreeSet<_>, _) =
+            names.into_iter().partition(|name| sources.get(name.as_str()).is_some());
         let mut paused = sources.paused();
-        if !before.is_empty() || !paused.is_empty() {
-            let names = sources_of(&operator, targets).await?;
-            let starts = names.difference(&paused).filter_map(|name| sources.get(name.as_str()));
-            let destinations: BTreeSet<DestinationId> =
-                starts.map(|source| source.destination().id().clone()).collect();
-            before.retain(|outage| destinations.contains(&outage.destination));
-            paused.retain(|name| names.contains(name));
-        }
-        Ok(Self { before, paused })
+        paused.retain(|name| known.contains(name));
+        let starts = known.difference(&paused).filter_map(|name| sources.get(name.as_str()));
+        let destinations: BTreeSet<DestinationId> = starts.map(|source| source.destination().id().clone()).collect();
+        // The verb needs no right to read the outages.
+        let mut before = operator.outages().await.unwrap_or_default();
+        before.retain(|outage| destinations.contains(&outage.destination));
+        Ok(Self { before, paused, removed })
+    }
+
+    /// Returns whether workers handle all deliveries that the verb lets start.
+    pub fn starts_all(&self) -> bool {
+        self.paused.is_empty() && self.removed.is_empty()
     }
 
     /// Waits until each destination has been tried once more, and prints what was found.
     pub async fn wait(self, deployment: &Deployment, interrupt: &Interrupt) -> Result<(), OperatorError> {
-        let Self { before: mut left, paused } = self;
+        let Self { before: mut left, paused, removed } = self;
         let env = &deployment.env;
         for source in paused {
             let resume = deployment.line("source resume", &[source.as_str()]);
             say!("The source {source} is paused, so its deliveries still wait. `{resume}` ends the pause.");
         }
+        for source in removed {
+            say!("The source {source} is not in the sources document, so a worker parks its deliveries.");
+        }
         for outage in &left {
-            say!("{}. Waiting for a probe …", outage::sentence(outage, false, env.now()));
+            say!("{}. Waiting for a probe …", outage::sentence(outage, Tries::Probe, env.now()));
         }
         let end = env.monotonic() + PATIENCE;
         while !left.is_empty() && env.monotonic() < end && !interrupt.came() {
@@ -97,7 +106,7 @@ fn found(before: &Outage, seen: &[Outage]) -> Option<String> {
     })
 }
 
-/// Returns the sources of the orders' next deliveries, and of the parked deliveries among the targets.
+/// Returns the sources of the orders' next deliveries. For an empty order, returns that of the parked delivery.
 async fn sources_of(operator: &Operator, targets: &[OperationTarget]) -> Result<BTreeSet<SourceName>, OperatorError> {
     let targets = &targets[..targets.len().min(LOOKED_UP)];
     let orders: Vec<EntityKey> = targets.iter().map(|target| target.order.clone()).collect();
@@ -106,7 +115,8 @@ async fn sources_of(operator: &Operator, targets: &[OperationTarget]) -> Result<
     let next: Vec<_> = states.map(|state| (state.entity.clone(), state.next())).collect();
     let mut deliveries = operator.deliveries(&next).await?;
     for target in targets {
-        if let Some(sequence) = target.sequence {
+        let is_empty = next.iter().all(|(order, _)| *order != target.order);
+        if let Some(sequence) = target.sequence.filter(|_| is_empty) {
             deliveries
                 .extend(operator.parked_at(&target.order, sequence).await?.map(|parked| parked.delivery().clone()));
         }

@@ -53,7 +53,7 @@ pub const RESUME: Verb = Verb {
 
 /// Resumes many blocked orders.
 static RESUME_BLOCKED: Verb = Verb {
-    description: "Each blocked delivery is tried again, and its attempts are counted from zero. If an order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order.",
+    description: "Each blocked delivery is tried again, and its attempts are counted from zero. If an order is blocked as `expired`, a tombstone fills its empty sequence. The deliveries behind it follow, in order. Orders on hold stay on hold.",
     takes: |lane| lane.kind == Kind::Blocked,
     act: Act::Order(|operator, order| Box::pin(end_block(operator, order))),
     ..RESUME

@@ -156,7 +156,6 @@ impl OperationRequest {
             !interrupt.came()
         };
         let watch = match self.verb.waits_for_probe && !json {
-            // The verb needs no right to read the outages.
             true => ProbeWatch::of(targets, deployment).await.ok(),
             false => None,
         };
@@ -167,14 +166,13 @@ impl OperationRequest {
             say!("{}: {done} done, {nothing} needed no change, {} remain", self.verb.name, left + refused + left_out);
         }
         ended.with_context(|| format!("{done} done, {left} remain; run the same command again to continue"))?;
+        let starts_all = watch.as_ref().is_none_or(ProbeWatch::starts_all);
         if let Some(watch) = watch.filter(|_| is_started) {
             watch.wait(deployment, interrupt).await?;
         }
         if is_many && is_started && self.verb.waits_for_probe && !json {
-            say!(
-                "Workers handle them by themselves; `{}` shows what is still in trouble",
-                deployment.line("status", &[])
-            );
+            let workers = if starts_all { "Workers handle them by themselves; " } else { "" };
+            say!("{workers}`{}` shows what is still in trouble", deployment.line("status", &[]));
         }
         if let Some((order, report)) = last.as_ref().filter(|_| is_one) {
             return finish(report, order, json, deployment).await;

@@ -107,6 +107,9 @@ impl Kind {
     }
 }
 
+/// The beginning of the sentence about a failed delivery's next attempt.
+const NEXT_ATTEMPT: &str = "The next attempt starts";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCommand {
     pub command: &'static str,
@@ -340,10 +343,10 @@ impl OrderStatus {
                 self.show(&ShortSequence(state.next()).to_string());
                 match state.retry_at.filter(|at| *at > now) {
                     Some(at) => {
-                        self.explain(format!("The next attempt starts in {}.", duration(at.since(now))));
+                        self.explain(format!("{NEXT_ATTEMPT} in {}.", duration(at.since(now))));
                         self.next.push(NextCommand::waking("retry", "starts it now"));
                     }
-                    None => self.explain("The next attempt starts when a worker is free.".to_owned()),
+                    None => self.explain(format!("{NEXT_ATTEMPT} when a worker is free.")),
                 }
             }
         }

@@ -5,14 +5,24 @@ use webhook_serializer::{protocol::outage::Outage, time::Timestamp};
 
 use crate::output::duration;
 
-/// Says since when the destination is down, why, and when it is tried next. `is_paused` if all its sources are. The
-/// sentence has no full stop.
-pub fn sentence(outage: &Outage, is_paused: bool, now: Timestamp) -> String {
+/// The next try of a destination that is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tries {
+    Probe,
+    /// None, because all its sources are paused.
+    Paused,
+    /// None, because no source uses it any more.
+    Unused,
+}
+
+/// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
+pub fn sentence(outage: &Outage, tries: Tries, now: Timestamp) -> String {
     let down = outage.headline();
     let lasts = duration(now.since(outage.since));
-    let next = match is_paused && outage.next_probe().is_some() {
-        true => "nothing tries it while its sources are paused".to_owned(),
-        false => next_probe(outage, now),
+    let next = match tries {
+        Tries::Paused if outage.next_probe().is_some() => "nothing tries it while its sources are paused".to_owned(),
+        Tries::Unused => "nothing tries it, because no source uses it any more".to_owned(),
+        _ => next_probe(outage, now),
     };
     format!("{down}, for {lasts}: {}. Its orders are held back; {next}", outage.error)
 }
@@ -35,9 +45,10 @@ fn next_probe(outage: &Outage, now: Timestamp) -> String {
     }
 }
 
-pub fn as_json(outage: &Outage) -> Value {
+pub fn as_json(outage: &Outage, tries: Tries) -> Value {
+    let next_probe = outage.next_probe().filter(|_| tries == Tries::Probe);
     json!({
-        "destination": outage.name, "since": outage.since, "error": outage.error, "next_probe": outage.next_probe(),
+        "destination": outage.name, "since": outage.since, "error": outage.error, "next_probe": next_probe,
     })
 }
 
@@ -68,12 +79,12 @@ mod tests {
     #[test]
     fn sentence_says_since_when_why_and_when_it_is_tried_next() {
         let failed = outage(Some(NOW.as_millis() + 180_000));
-        let at = |seconds| sentence(&failed, false, NOW + Duration::from_secs(seconds));
+        let at = |seconds| sentence(&failed, Tries::Probe, NOW + Duration::from_secs(seconds));
         let down = |lasts| format!("https://shop.example is down since 00:00 UTC, for {lasts}: connection refused");
         assert_eq!(at(180), format!("{}. Its orders are held back; the next probe is due in 8.0 s", down("3 min")));
         assert_eq!(at(190), format!("{}. Its orders are held back; the next probe is due", down("3 min")));
-        for is_paused in [false, true] {
-            let claimed = sentence(&outage(None), is_paused, NOW + Duration::from_secs(30));
+        for tries in [Tries::Probe, Tries::Paused] {
+            let claimed = sentence(&outage(None), tries, NOW + Duration::from_secs(30));
             assert_eq!(claimed, format!("{}. Its orders are held back; a probe runs now", down("30.0 s")));
         }
         let order = of_order(&failed, NOW + Duration::from_secs(180));

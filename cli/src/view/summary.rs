@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use webhook_serializer::protocol::entity::EntityKey;
 
-use super::{order_status::Kind, overview::Overview};
+use super::{
+    order_status::Kind,
+    overview::{OrderSummary, Overview},
+};
 
 /// Returns how many orders there are of each kind, and how many deliveries are parked. `parked` is false if the parked
 /// deliveries were not read, and `all_read` is false if only a part of them was.
@@ -20,7 +23,8 @@ pub fn summary(seen: &Overview, parked: bool, all_read: bool) -> String {
     let if_any = if_any.into_iter().filter(|kind| count(*kind) > 0);
     kinds.extend(always.into_iter().chain(if_any).map(|kind| {
         let is = if count(kind) == 1 { "is" } else { "are" };
-        let held = seen.lanes.iter().filter(|lane| kind == Kind::Blocked && lane.is_on_hold()).count();
+        let is_both = |lane: &&OrderSummary| lane.kind == kind && kind != Kind::OnHold && lane.is_on_hold();
+        let held = seen.lanes.iter().filter(is_both).count();
         let also = if held > 0 { format!(" ({held} also on hold)") } else { String::new() };
         format!("{} {is} {}{also}", count(kind), kind.phrase())
     }));

@@ -44,7 +44,7 @@ pub struct ListArguments {
     /// Only orders with parked deliveries
     #[arg(long)]
     parked: bool,
-    /// Only orders that an operator holds; also those that are blocked too
+    /// Only orders that an operator holds; including blocked ones
     #[arg(long, visible_alias = "on-hold")]
     held: bool,
     /// Only orders whose next delivery failed or found its destination unavailable, and is tried again

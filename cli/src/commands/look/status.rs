@@ -95,7 +95,7 @@ impl Status {
         }
         let now = deployment.env.now();
         for outage in &delays.outages {
-            say!("{}.", delays.of_outage(outage, now));
+            say!("{}.", outage::sentence(outage, delays.tries(outage), now));
         }
         let paused = delays.paused();
         for source in &paused {
@@ -199,7 +199,7 @@ impl Status {
             "blocked": seen.count(Kind::Blocked), "at_work": seen.count(Kind::AtWork), "leased": seen.count(Kind::Leased),
             "on_hold": seen.count(Kind::OnHold),
             "abandoned": seen.count(Kind::Abandoned), "parked": seen.parked.len(), "groups": groups.collect::<Vec<_>>(),
-            "paused_sources": delays.paused(), "outages": delays.outages.iter().map(outage::as_json).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty() && !survey.is_partial, "trouble_complete": survey.unread.is_empty(), "read_units": survey.units,
+            "paused_sources": delays.paused(), "outages": delays.outages.iter().map(|outage| outage::as_json(outage, delays.tries(outage))).collect::<Vec<_>>(), "last_minutes": pace::as_json(survey, self.rates(survey) == Rates::Known), "unreadable": seen.unreadable.len(), "complete": survey.unread.is_empty() && !survey.is_partial, "trouble_complete": survey.unread.is_empty(), "read_units": survey.units,
         })
     }
 }

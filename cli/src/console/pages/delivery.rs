@@ -80,7 +80,7 @@ async fn delivery(shared: &ConsoleState, parameters: &DeliveryParameters, raw: b
     let now = shared.watched.env.now();
     let next = single.state.as_ref().filter(|state| state.next() == sequence);
     let delay = match next.zip(single.content.delivery()) {
-        Some((state, delivery)) => shared.delays().await?.of_order(delivery.source(), state, now),
+        Some((state, delivery)) => shared.delay(delivery.source(), state).await,
         None => None,
     };
     let status = DeliveryStatus::of(sequence, &single, delay.as_ref(), now);

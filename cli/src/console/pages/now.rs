@@ -24,6 +24,7 @@ use crate::{
     output::command_line,
     view::{
         order_status::{Kind, SourceDelays},
+        outage,
         overview::{OrderSummary, ParkedDelivery, StatusGroup},
     },
 };
@@ -95,7 +96,7 @@ async fn now(shared: &ConsoleState, depths: &Depths, request: &PageRequest) -> S
 fn destinations_down(delays: &SourceDelays, now: Timestamp) -> Markup {
     html! {
         @for outage in &delays.outages {
-            p.error { (timed(&delays.of_outage(outage, now))) "." }
+            p.error { (timed(&outage::sentence(outage, delays.tries(outage), now))) "." }
         }
     }
 }
@@ -326,7 +327,10 @@ async fn one_group(shared: &ConsoleState, selection: &NowParameters, request: &P
         query("source", &selection.source),
         query("error", &selection.error)
     );
-    let delays = shared.delays().await?;
+    let delays = match kind {
+        Kind::Parked => SourceDelays { sources: Ok(None), outages: Vec::new() },
+        _ => shared.delays().await?,
+    };
     let (one, many) = if kind == Kind::Parked { ("delivery", "deliveries") } else { ("order", "orders") };
     let counted = format!("{}{}", at_least(&reading, kind), count(entries.len() as u64, one, many));
     let body = html! {
@@ -419,6 +423,10 @@ mod tests {
             assert!(headline.contains(kind.phrase()), "{kind:?}: {headline}");
             assert!(status.contains(kind.phrase()), "{kind:?}: {status}");
         }
+        assert!(status.contains("1 is blocked, 1 is "), "{status}");
+        reading.overview.order(&order(6).with(a::BLOCKED, "attempts").with(a::HOLD, 940_000_u32), NOW);
+        let both = summary(&reading.overview, true, true);
+        assert!(both.contains("2 are blocked (1 also on hold)"), "{both}");
     }
 
     #[test]

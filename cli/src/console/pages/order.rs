@@ -61,7 +61,7 @@ async fn order(shared: &ConsoleState, parameters: &OrderParameters, request: &Pa
     }
     let now = shared.watched.env.now();
     let delay = match timeline.next_source() {
-        Some((source, state)) => shared.delays().await?.of_order(source, state, now),
+        Some((source, state)) => shared.delay(source, state).await,
         None => None,
     };
     let status = timeline.status(now).with_delay(delay.as_ref(), now);

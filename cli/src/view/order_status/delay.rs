@@ -8,8 +8,11 @@ use webhook_serializer::{
     time::Timestamp,
 };
 
-use super::{Kind, NextCommand, OrderStatus};
-use crate::{output::duration, view::outage};
+use super::{Kind, NEXT_ATTEMPT, NextCommand, OrderStatus};
+use crate::{
+    output::duration,
+    view::outage::{self, Tries},
+};
 
 /// A delay of a source's deliveries.
 #[derive(Debug, Clone)]
@@ -51,6 +54,8 @@ impl SourceDelay {
             outages.iter().find(|one| source.is_some_and(|source| one.destination == *source.destination().id()));
         let is_seen = |at: &Timestamp| state.held.is_none() && *at > now + PAUSED_FOR;
         let cause = match (source, outage) {
+            // A worker parks the deliveries of an unrouted order in any case.
+            (None, _) if state.entity.is_unrouted() => return None,
             (None, _) => DelayCause::Removed,
             (Some(source), _) if source.is_paused => {
                 DelayCause::Paused { looked_at_again: state.handover.filter(is_seen) }
@@ -85,12 +90,16 @@ impl SourceDelays {
         SourceDelay::of(name, source, &self.outages, state, now)
     }
 
-    /// Says since when the destination is down, why, and when it is tried next. The sentence has no full stop.
-    pub fn of_outage(&self, outage: &Outage, now: Timestamp) -> String {
-        let all = self.sources.iter().flatten().flat_map(|sources| sources.iter());
-        let mut own = all.filter(|source| *source.destination().id() == outage.destination).peekable();
-        let is_paused = own.peek().is_some() && own.all(|source| source.is_paused);
-        outage::sentence(outage, is_paused, now)
+    /// Returns what tries the outage's destination. If the sources are not known, supposes a probe.
+    pub fn tries(&self, outage: &Outage) -> Tries {
+        let Ok(Some(sources)) = &self.sources else { return Tries::Probe };
+        let own = sources.iter().filter(|source| *source.destination().id() == outage.destination);
+        let are_paused: Vec<bool> = own.map(|source| source.is_paused).collect();
+        match are_paused.as_slice() {
+            [] => Tries::Unused,
+            are_paused if are_paused.contains(&false) => Tries::Probe,
+            _ => Tries::Paused,
+        }
     }
 
     pub fn paused(&self) -> BTreeSet<SourceName> {
@@ -109,7 +118,11 @@ impl OrderStatus {
     #[must_use]
     pub fn with_delay(mut self, delay: Option<&SourceDelay>, now: Timestamp) -> Self {
         let Some(SourceDelay { source, cause }) = delay else { return self };
-        let is_waiting = matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable);
+        let is_stopped = matches!(self.kind, Kind::Blocked | Kind::OnHold);
+        let is_waiting = matches!(self.kind, Kind::Waiting | Kind::Failing | Kind::Unavailable | Kind::Abandoned);
+        if matches!(cause, DelayCause::Paused { .. } | DelayCause::Removed) {
+            self.causes.retain(|cause| !cause.starts_with(NEXT_ATTEMPT));
+        }
         self.explain(match cause {
             DelayCause::Paused { looked_at_again: Some(_) } if self.kind == Kind::Waiting => {
                 format!("The source {source} is paused")
@@ -128,26 +141,29 @@ impl OrderStatus {
                 )
             }
             DelayCause::Down(outage) => outage::of_order(outage, now),
-            DelayCause::Removed => {
-                format!("The source {source} is not in the sources document, so the next worker parks its deliveries")
-            }
+            DelayCause::Removed => format!(
+                "The source {source} is not in the sources document, so {} its deliveries",
+                if is_stopped { "an order that is resumed parks" } else { "the next worker parks" }
+            ),
         });
         let ends_delay = match cause {
             DelayCause::Paused { .. } => Some(("source resume", &[][..], "ends the pause of its source")),
-            DelayCause::Removed => {
-                Some(("source add", &["--provider", "PROVIDER", "--handler", "HANDLER"][..], "adds its source again"))
-            }
+            DelayCause::Removed => Some((
+                "source add",
+                &["--provider", "PROVIDER", "--handler", "HANDLER"][..],
+                "adds its source again, if that was removed by mistake",
+            )),
             DelayCause::Lingers(_) | DelayCause::Down(_) => None,
         };
         if let Some((command, arguments, purpose)) = ends_delay {
-            let resume = NextCommand { source: Some(source.clone()), ..NextCommand::new(command, arguments, purpose) };
+            let ends_it = NextCommand { source: Some(source.clone()), ..NextCommand::new(command, arguments, purpose) };
             if is_waiting {
                 // A worker that these commands wake would find the source paused, or park the delivery.
                 self.next.retain(|next| !next.wakes_worker);
-                self.next.insert(0, resume);
-            } else {
-                self.next.push(resume);
             }
+            // The commands that resume a stopped order would park its deliveries.
+            let is_first = is_waiting || *cause == DelayCause::Removed;
+            self.next.insert(if is_first { 0 } else { self.next.len() }, ends_it);
         }
         self
     }
@@ -159,6 +175,7 @@ mod tests {
         protocol::{
             format::{FORMAT, attribute as a},
             keys::outage_row,
+            outage::DestinationId,
             table::Row,
         },
         sources::Sources,
@@ -198,6 +215,7 @@ mod tests {
         assert_eq!(next(&row()), ["serializer source resume shop"]);
         let failed = row().with(a::ATTEMPTS, 1_u32).with(a::LAST_ERROR, "no").with(a::RETRY_AT, 1_004_000_u32);
         assert_eq!(next(&failed), ["serializer source resume shop", "serializer show shop/order/1 3"]);
+        assert!(!delayed(Some("paused = true"), &failed).0.summary().contains("The next attempt"));
         let on_hold = next(&row().with(a::HOLD, 940_000_u32));
         assert_eq!(on_hold[1..], ["serializer resume shop/order/1", "serializer source resume shop"]);
         let (seen, _) = delayed(Some("paused = true"), &row().with(a::HANDOVER, 1_900_000_u32));
@@ -230,7 +248,7 @@ mod tests {
 
     #[test]
     fn outage_is_not_tried_while_all_its_sources_are_paused() {
-        let tried = |paused: &[&str]| {
+        let tries = |paused: &[&str], destination: &str| {
             let source = |name: &str| {
                 let url =
                     "forward = { url = 'https://shop.example/', secret = 'whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3' }";
@@ -238,21 +256,17 @@ mod tests {
                 format!("[sources.{name}]\nprovider = 'shopify'\nhandler = 'forward'\n{url}\npaused = {paused}\n")
             };
             let sources = Sources::parse(&["a", "b"].map(source).concat()).unwrap();
-            let row = outage_row(sources.get("a").unwrap().destination().id()).to_row().with(a::VERSION, FORMAT);
-            let row = row.with(a::DESTINATION, "https://shop.example").with(a::DOWN_SINCE, 940_000_u32);
+            let row = outage_row(&DestinationId::of("forward", destination)).to_row().with(a::VERSION, FORMAT);
+            let row = row.with(a::DESTINATION, destination).with(a::DOWN_SINCE, 940_000_u32);
             let row = row.with(a::ERROR, "refused").with(a::NONCE, "1").with(a::DUE, 1_008_000_u32);
             let row = row.with(a::FAILED_AT, 1_u32).with(a::FAILED_ORDER, "x");
             let outage = Outage::parse(&row).unwrap().unwrap();
-            SourceDelays { sources: Ok(Some(Arc::new(sources))), outages: Vec::new() }.of_outage(&outage, NOW)
+            SourceDelays { sources: Ok(Some(Arc::new(sources))), outages: Vec::new() }.tries(&outage)
         };
-        for paused in [&[][..], &["a"]] {
-            assert!(tried(paused).ends_with("; the next probe is due in 8.0 s"), "{paused:?}: {}", tried(paused));
-        }
-        assert!(
-            tried(&["a", "b"]).ends_with("; nothing tries it while its sources are paused"),
-            "{}",
-            tried(&["a", "b"])
-        );
+        let shop = "https://shop.example/";
+        assert_eq!([tries(&[], shop), tries(&["a"], shop)], [Tries::Probe; 2]);
+        assert_eq!(tries(&["a", "b"], shop), Tries::Paused);
+        assert_eq!(tries(&[], "https://former.example/"), Tries::Unused);
     }
 
     #[test]
@@ -272,5 +286,10 @@ mod tests {
         assert_eq!(said(None), format!("{plain} {removed}"));
         let add = "serializer source add shop --provider PROVIDER --handler HANDLER";
         assert_eq!(delayed(None, &row).1, [add]);
+        for stopped in [row.clone().with(a::HOLD, 940_000_u32), row.with(a::BLOCKED, "attempts")] {
+            let (status, next) = delayed(None, &stopped);
+            assert!(status.summary().contains("so an order that is resumed parks its deliveries"), "{status:?}");
+            assert_eq!(next[0], add);
+        }
     }
 }

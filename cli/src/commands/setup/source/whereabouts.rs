@@ -217,7 +217,8 @@ pub async fn known_or_complained(deployment: &Deployment) -> KnownSources {
     sources
 }
 
-/// Reads what may delay orders. Outages that cannot be read count as ended.
+/// Reads what may delay orders. Outages that cannot be read count as ended. If the sources document cannot be read, says
+/// so.
 pub async fn delays(deployment: &Deployment) -> SourceDelays {
     let sources = known_or_complained(deployment).await;
     SourceDelays { sources, outages: deployment.operator().outages().await.unwrap_or_default() }
